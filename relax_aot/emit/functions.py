@@ -119,7 +119,8 @@ def _device_functions(interface: Interface) -> Iterator[PublicView]:
         "void",
         memory,
         "memory",
-        "Gives back all that the model has on the GPU, and all mapped memory.",
+        f"Gives back all that the model has on the GPU, and all mapped memory. Failures of the"
+        f" driver on the way are in {name}_device_message.",
     )
     yield PublicView(
         f"{name}_alloc",

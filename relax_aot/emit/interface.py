@@ -198,6 +198,11 @@ class Interface:
         return bool(self.states)
 
     @property
+    def owner_has_state(self) -> bool:
+        """This entry or another one keeps a state."""
+        return self.has_state or (self.common is not None and bool(self.common.states))
+
+    @property
     def has_host_state(self) -> bool:
         """The program gives the memory of the state."""
         return self.has_state and not self.device

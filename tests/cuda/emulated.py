@@ -25,6 +25,11 @@ FUNCTIONS = (
     "cuGraphExecKernelNodeSetParams", "cuGraphLaunch",
 )  # fmt: skip
 """What a call can fail in."""
+RELEASES = (
+    "cuStreamSynchronize", "cuGraphExecDestroy", "cuGraphDestroy", "cuMemFreeHost",
+    "cuMemFree_v2", "cuStreamDestroy_v2", "cuModuleUnload", "cuDevicePrimaryCtxRelease",
+)  # fmt: skip
+"""What a close can fail in, with the context as it should be."""
 MAKERS = (
     "cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreate", "cuGraphCreate", "cuGraphInstantiate",
     "cuModuleLoadData", "cuGraphAddKernelNode",

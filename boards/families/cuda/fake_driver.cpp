@@ -44,6 +44,21 @@ void fake_fail(const char *name, int nth, int error)
     driver.failures[name] = {nth, error};
 }
 
+/* Ends the context, as the driver does when nobody holds it any more: what was in it is gone. */
+void fake_end_context(void)
+{
+    driver.graphs.clear();
+    driver.executables.clear();
+    driver.modules.clear();
+    driver.streams.clear();
+    driver.contexts.clear();
+    while (!fake::blocks.empty()) {
+        const Block block = fake::blocks.begin()->second;
+        drop(block);
+    }
+    driver.retained = 0;
+}
+
 void fake_reset(void)
 {
     driver.failures.clear();
@@ -67,7 +82,9 @@ int cuDriverGetVersion(int *version)
 
 int cuGetErrorString(int error, const char **text)
 {
-    driver.calls["cuGetErrorString"]++;
+    if (const int failure = begin("cuGetErrorString", false); failure != driver.lost) {
+        return failure;
+    }
     *text = error == OUT_OF_MEMORY ? "out of memory" : "an error of the fake driver";
     return OK;
 }

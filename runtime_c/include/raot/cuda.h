@@ -76,23 +76,23 @@ static inline void raot_cuda_instantiate(struct raot_cuda *cuda, struct raot_cud
 static inline void raot_cuda_forget(struct raot_cuda *cuda, struct raot_cuda_run *run)
 {
     if (run->executable != NULL) {
-        (void)cuda->driver.executable_destroy(run->executable);
+        (void)raot_cuda_try(cuda, "cuGraphExecDestroy",
+                            cuda->driver.executable_destroy(run->executable));
         run->executable = NULL;
     }
     if (run->graph != NULL) {
-        (void)cuda->driver.graph_destroy(run->graph);
+        (void)raot_cuda_try(cuda, "cuGraphDestroy", cuda->driver.graph_destroy(run->graph));
         run->graph = NULL;
     }
 }
 
-/* Starts the launches of a run. */
-static inline void raot_cuda_start(struct raot_cuda *cuda, const struct raot_cuda_run *run,
-                                   void *stream)
+/* Starts the launches of a run; 1 unless something failed before. */
+static inline int raot_cuda_start(struct raot_cuda *cuda, const struct raot_cuda_run *run,
+                                  void *stream)
 {
-    if (cuda->status == RAOT_OK) {
-        (void)raot_cuda_try(cuda, "cuGraphLaunch",
-                            cuda->driver.executable_launch(run->executable, stream));
-    }
+    return cuda->status == RAOT_OK &&
+           raot_cuda_try(cuda, "cuGraphLaunch",
+                         cuda->driver.executable_launch(run->executable, stream));
 }
 
 /*

@@ -36,7 +36,7 @@ static inline void *raot_cuda_alloc(struct raot_cuda *cuda, size_t bytes)
     return raot_at(pointer, RAOT_CUDA_ALIGNMENT);
 }
 
-/* Gives mapped memory back; other pointers are left alone. */
+/* Gives mapped memory back; other pointers are left alone. What fails is tried again by close. */
 static inline void raot_cuda_free(struct raot_cuda *cuda, const void *pointer)
 {
     struct raot_mapping **link = &cuda->mappings;
@@ -46,9 +46,11 @@ static inline void raot_cuda_free(struct raot_cuda *cuda, const void *pointer)
     }
     if (*link != NULL && raot_cuda_enter(cuda) == RAOT_OK) {
         struct raot_mapping *const mapping = *link;
+        struct raot_mapping *const next = mapping->next;
 
-        *link = mapping->next;
-        (void)cuda->driver.host_free(mapping);
+        if (raot_cuda_try(cuda, "cuMemFreeHost", cuda->driver.host_free(mapping))) {
+            *link = next;
+        }
         (void)raot_cuda_leave(cuda);
     }
 }

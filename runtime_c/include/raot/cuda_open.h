@@ -166,19 +166,19 @@ static inline void raot_cuda_release(struct raot_cuda *cuda)
         struct raot_mapping *const mapping = cuda->mappings;
 
         cuda->mappings = mapping->next;
-        (void)driver->host_free(mapping);
+        (void)raot_cuda_try(cuda, "cuMemFreeHost", driver->host_free(mapping));
     }
     if (cuda->host != NULL) {
-        (void)driver->host_free(cuda->host);
+        (void)raot_cuda_try(cuda, "cuMemFreeHost", driver->host_free(cuda->host));
     }
     if (cuda->block != 0u) {
-        (void)driver->free(cuda->block);
+        (void)raot_cuda_try(cuda, "cuMemFree", driver->free(cuda->block));
     }
     if (cuda->stream != NULL) {
-        (void)driver->stream_destroy(cuda->stream);
+        (void)raot_cuda_try(cuda, "cuStreamDestroy", driver->stream_destroy(cuda->stream));
     }
     if (cuda->module != NULL) {
-        (void)driver->module_unload(cuda->module);
+        (void)raot_cuda_try(cuda, "cuModuleUnload", driver->module_unload(cuda->module));
     }
 }
 
@@ -186,7 +186,8 @@ static inline void raot_cuda_release(struct raot_cuda *cuda)
 static inline void raot_cuda_end(struct raot_cuda *cuda)
 {
     if (cuda->retained) {
-        (void)cuda->driver.context_release(cuda->device);
+        (void)raot_cuda_try(cuda, "cuDevicePrimaryCtxRelease",
+                            cuda->driver.context_release(cuda->device));
     }
     if (cuda->library != NULL) {
         (void)dlclose(cuda->library);
