@@ -23,11 +23,11 @@ from relax_aot.lowering import lower
 from relax_aot.scheduling import schedule_device
 from relax_aot.scheduling.devices.matrix_units import matrix_product
 from relax_aot.scheduling.devices.products import product
-from relax_aot.scheduling.targets import cuda_mma
+from relax_aot.scheduling.targets import Target, cuda, cuda_mma
 from relax_aot.toolchain.nvdisasm import disassembled
 from relax_aot.toolchain.nvrtc import cubin
 from tests.cuda.toolkits import needs_compilers, needs_disassembler, needs_fixed_addresses
-from tests.scheduling.devices.kernels import Strategy, device_form
+from tests.scheduling.devices.kernels import ORDERED, Strategy, device_form
 
 pytestmark = [needs_compilers, needs_disassembler]
 FILE = Path(__file__).with_name("figures.txt")
@@ -59,6 +59,10 @@ def matmul(kind: str, weights: str) -> str:
         }}
       }}
     }}"""
+
+
+def one_row(kind: str, weights: str) -> str:
+    return matmul(kind, weights).replace("n in 1..4096", "n in 1..1")
 
 
 CONVOLUTION = """
@@ -128,6 +132,7 @@ class Subject:
     strategy: Strategy | None
     enough: Callable[[DeviceLoop], bool]
     occupancy: float = 0.25
+    target: Target = ORDERED
 
 
 def mostly_ffma(loop: DeviceLoop) -> bool:
@@ -136,6 +141,10 @@ def mostly_ffma(loop: DeviceLoop) -> bool:
 
 def attends(loop: DeviceLoop) -> bool:
     return loop.share("FFMA", "HMMA", "MUFU") >= 0.4
+
+
+def loads_vectors(loop: DeviceLoop) -> bool:
+    return any("LDG" in one.opcode and "128" in one.opcode for one in loop.instructions)
 
 
 def mostly_hmma(loop: DeviceLoop) -> bool:
@@ -152,6 +161,10 @@ SUBJECTS = {
     "product f16": Subject(matmul("f16", "k, j"), matrix_product, mostly_hmma),
     "product f16, weights by columns": Subject(matmul("f16", "j, k"), matrix_product, mostly_hmma),
     "product of bytes": Subject(BYTES, matrix_product, lambda loop: loop.mix["HMMA"] > 0),
+    "one row f32": Subject(one_row("f32", "k, j"), product, loads_vectors, 0.5, cuda.TARGET),
+    "one row f16, weights by columns": Subject(
+        one_row("f16", "j, k"), matrix_product, loads_vectors, 0.5, cuda.TARGET
+    ),
     "product bf16": Subject(matmul("bf16", "k, j"), matrix_product, mostly_hmma),
 }
 
@@ -197,7 +210,7 @@ def figures(name: str, chip: int) -> tuple[Figures, ...]:
     if subject.strategy is None:
         device, bounds = attended(subject.text)
     else:
-        _, made, bounds = device_form(subject.text, subject.strategy)
+        _, made, bounds = device_form(subject.text, subject.strategy, target=subject.target)
         assert made is not None
         device = made
     source = device_source("model", [device], bounds)

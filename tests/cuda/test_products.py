@@ -18,6 +18,7 @@ from tests.cuda.shim import Job, Shim
 from tests.scheduling.devices import (
     test_attention,
     test_attention_matrices,
+    test_few_rows,
     test_matrix_units,
     test_products,
 )
@@ -58,6 +59,20 @@ def test_printed_kernels_have_the_values_of_the_plain_loops(tmp_path: Path) -> N
         (found,) = answer.outputs
         wide = [np.asarray(one, np.float32) for one in (found, expected)]
         np.testing.assert_array_equal(wide[0], wide[1], job.kernel)
+
+
+def test_printed_few_rows_have_the_values_of_the_plain_loops(tmp_path: Path) -> None:
+    both = {case: test_few_rows.both(case) for case in test_few_rows.CASES}
+    bounds = Bounds.of({"n": (0, 70), "k": (0, 40)})
+    jobs = []
+    for case, (kernel, device) in both.items():
+        sizes = {"n": 1 if case == "one row" else 3, "k": 5}
+        jobs.append(Job(device.name, tuple(test_few_rows.integers(kernel, sizes)), sizes, seed=1))
+    answers = Shim([device for _, device in both.values()], bounds, tmp_path).run(jobs)
+    for (kernel, _), job, answer in zip(both.values(), jobs, answers, strict=True):
+        (expected,) = run_kernel(kernel, job.inputs, job.sizes)
+        found = answer.outputs[0].astype(np.float32)
+        np.testing.assert_array_equal(found, expected.astype(np.float32), job.kernel)
 
 
 def test_printed_attention_has_the_results_of_rows(tmp_path: Path) -> None:

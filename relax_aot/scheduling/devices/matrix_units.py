@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import prod
 
 from relax_aot.ir.axes import LANES
-from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_min, simplify
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_min, simplify
 from relax_aot.ir.loops import (
     Barrier,
     Binary,
@@ -36,6 +36,7 @@ from relax_aot.ir.parameters import surely
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import Contraction, contraction_of
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vector_axes
+from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
@@ -102,7 +103,10 @@ def matrix_product(
         return None
     kind, floats = found.sum.dtype, as_floats(found)
     product = product_of(floats, context) if floats is not None else None
-    if product is None or not product.rows or not product.columns:
+    if product is None or not product.columns:
+        return None
+    few = few_rows(product, context, w.bounds)
+    if few != 1 and not product.rows:
         return None
     if kind is DType.I32:
         kind = DType.F16
@@ -110,17 +114,23 @@ def matrix_product(
             return None
     elif not all(_stored(product, load, kind) for load in (found.left, found.right)):
         return None
-    blocks = product.blocks(tiles.large.rows, tiles.large.columns)
-    many = simplify(dim_min(blocks // tiles.enough, 1), w.bounds)
-    launched = [(tiles.large, many), (tiles.small, 1 - many)]
-    sides = ((product.found.left, product.rows), (product.found.right, product.columns))
-    if not all(vector_axes(product, load, loops, w.bounds) for load, loops in sides):
-        launched = [(tiles.single, ONE)]
     with w.block() as launches:
-        for tile, chosen in launched:
-            if chosen != 0:
-                _Launch(w, product, tile, kind).emit(chosen)
+        if few != 1:
+            for tile, chosen in _tiles(product, tiles, w.bounds):
+                if chosen != 0:
+                    _Launch(w, product, tile, kind).emit(chosen * (1 - few))
+        few_row_launch(w, product, few)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
+
+
+def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, Dim]]:
+    """The tiles of each launch, and 1 for the sizes for which it computes the results."""
+    sides = ((product.found.left, product.rows), (product.found.right, product.columns))
+    if not all(vector_axes(product, load, loops, bounds) for load, loops in sides):
+        return [(tiles.single, ONE)]
+    blocks = product.blocks(tiles.large.rows, tiles.large.columns)
+    many = simplify(dim_min(blocks // tiles.enough, 1), bounds)
+    return [(tiles.large, many), (tiles.small, 1 - many)]
 
 
 def _zeros(found: Contraction) -> Iterator[tuple[Load, int]]:

@@ -32,6 +32,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
+from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.operands import (
     Lines,
     Product,
@@ -98,14 +99,18 @@ def product(
     if floats is None or floats.sum.dtype is not DType.F32:
         return None
     matrices = product_of(floats, context)
-    if matrices is None or not matrices.rows or not matrices.columns:
+    if matrices is None or not matrices.columns:
+        return None
+    few = few_rows(matrices, context, w.bounds)
+    if few != 1 and not matrices.rows:
         return None
     blocks = matrices.blocks(tiles.large.rows, tiles.large.columns)
     many = simplify(dim_min(blocks // tiles.enough, 1), w.bounds)
     with w.block() as launches:
         for tile, chosen in ((tiles.large, many), (tiles.small, 1 - many)):
-            if chosen != 0:
-                _Launch(w, matrices, tile).emit(chosen)
+            if few != 1 and chosen != 0:
+                _Launch(w, matrices, tile).emit(chosen * (1 - few))
+        few_row_launch(w, matrices, few)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
 
 

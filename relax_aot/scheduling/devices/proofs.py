@@ -108,7 +108,7 @@ class Proofs:
         found = reductions(loop)
         if not found or (self._ordered and any(map(_rounds, found))):
             return None
-        if any(_rounds(one) and _adds_integers(loop) for one in found):
+        if any(_rounds(one) and adds_integers((loop,)) for one in found):
             return None
         changed = {one.local for one in found}
         twin = self._twins[id(loop)]
@@ -179,10 +179,10 @@ def _rounds(one: Reduced) -> bool:
     return one.kind in ("+", "*") and not one.local.dtype.is_int
 
 
-def _adds_integers(loop: For) -> bool:
-    """Whether a loop reads integer elements alone, in most models quantized values: a sum in the
+def adds_integers(body: Iterable[Stmt]) -> bool:
+    """Whether statements read integer elements alone, in most models quantized values: a sum in the
     middle between two results keeps its order (passes/partial_sums.py)."""
-    loads = [load for load, is_stored in accessed(loop.body) if not is_stored]
+    loads = [load for load, is_stored in accessed(body) if not is_stored]
     return bool(loads) and not any(_is_float(load) for load in loads)
 
 

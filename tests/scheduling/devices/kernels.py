@@ -15,7 +15,7 @@ from relax_aot.ir.loops import For, Kernel
 from relax_aot.ops import deduce
 from relax_aot.ops._op import Array
 from relax_aot.scheduling.nest import names_in
-from relax_aot.scheduling.targets import Context
+from relax_aot.scheduling.targets import Context, Target
 from relax_aot.scheduling.targets.cuda import TARGET
 from relax_aot.scheduling.writer import Writer
 from tests.transforms.examples import example_module
@@ -23,8 +23,16 @@ from tests.transforms.examples import example_module
 Strategy = Callable[[Kernel, For, Writer, Context], "tuple[For, ...] | None"]
 
 
+ORDERED = replace(TARGET, partial_sums=1)
+"""Sums have the order of the loops."""
+
+
 def device_form(
-    text: str, strategy: Strategy, name: str = "", finite: frozenset[str] = frozenset("w")
+    text: str,
+    strategy: Strategy,
+    name: str = "",
+    finite: frozenset[str] = frozenset("w"),
+    target: Target = ORDERED,
 ) -> tuple[Kernel, Kernel | None, Bounds]:
     """The kernel of a text, and its device form by a strategy; `name`: of the device form."""
     module = example_module(text)
@@ -32,7 +40,7 @@ def device_form(
     w = Writer(names_in(kernel), module.bounds)
     (loop,) = kernel.body
     assert isinstance(loop, For)
-    made = strategy(kernel, loop, w, Context(TARGET, finite=finite))
+    made = strategy(kernel, loop, w, Context(target, finite=finite))
     if made is None:
         return kernel, None, module.bounds
     scratch = (*kernel.scratch, *w.scratch)
