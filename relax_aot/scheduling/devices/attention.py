@@ -14,7 +14,7 @@ from dataclasses import replace
 from relax_aot.ir.dims import Bounds, Dim, dim_min, simplify
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import For, Kernel, Stmt
-from relax_aot.scheduling.attention import Attention, attention_of
+from relax_aot.scheduling.attention import attention_of
 from relax_aot.scheduling.devices.attention_matrices import matrices
 from relax_aot.scheduling.devices.attention_operands import Pair, pair_of
 from relax_aot.scheduling.devices.attention_parts import PART, in_parts
@@ -64,10 +64,10 @@ def attention(
     if not long and greatest(rows, bounds) < LEAST:
         return None
     if many == 0:
-        return _few(kernel, *matched, bounds, context)
+        return _few(kernel, matched[0], pair, bounds, context)
     if many == 1 or not long:
         return _many(kernel, pair, Writer(names_in(kernel), bounds), context.target, forms)
-    few = _few(kernel, *matched, bounds, context)
+    few = _few(kernel, matched[0], pair, bounds, context)
     w = Writer(names_in(kernel) | names_in(few), bounds)
     made = _many(kernel, pair, w, context.target, forms)
     if made is None:
@@ -88,10 +88,17 @@ def _many(
 
 
 def _few(
-    kernel: Kernel, loops: Sequence[For], found: Attention, bounds: Bounds, context: Context
+    kernel: Kernel, loops: Sequence[For], pair: Pair, bounds: Bounds, context: Context
 ) -> Kernel:
-    """Parts of keys."""
-    plain = in_parts(kernel, loops, found, bounds, LEAST - 1)
+    """Parts of keys, for less than LEAST queries."""
+    queries = {loop.variable for loop in pair.scores.rows}
+    fewer = [
+        replace(loop, stop=loop.start + simplify(dim_min(loop.extent, LEAST - 1), bounds))
+        if loop.variable in queries
+        else loop
+        for loop in loops
+    ]
+    plain = in_parts(kernel, fewer, pair.found, bounds)
     (fused,) = fma.run(Module((), (plain,)), context.target).kernels
     form = Form(fused, bounds, context)
     made = form.made()

@@ -44,26 +44,20 @@ PART = 128
 """Keys of a part."""
 
 
-def in_parts(
-    kernel: Kernel, loops: Sequence[For], found: Attention, bounds: Bounds, most: int
-) -> Kernel:
-    """The kernel of one attention as plain loops over parts, for at most `most` iterations of each
-    loop that moves with the queries."""
-    writing = _Parts(Writer(names_in(kernel), bounds), tuple(loops), found, most)
-    return writing.kernel(kernel)
+def in_parts(kernel: Kernel, loops: Sequence[For], found: Attention, bounds: Bounds) -> Kernel:
+    """The kernel of one attention as plain loops over rows and parts. `loops`: over rows."""
+    return _Parts(Writer(names_in(kernel), bounds), tuple(loops), found).kernel(kernel)
 
 
 class _Parts:
-    """The loops of one attention. `peaks`, `totals` and `sums`: the results of each part;
-    `factors`: what they are multiplied by."""
+    """The loops of one attention. `peaks`, `totals` and `sums`: the results of each part."""
 
-    def __init__(self, w: Writer, loops: tuple[For, ...], found: Attention, most: int) -> None:
+    def __init__(self, w: Writer, loops: tuple[For, ...], found: Attention) -> None:
         self.w, self.loops, self.found = w, loops, found
         self.count = simplify(ceildiv(found.length, PART), w.bounds)
-        rows = [simplify(dim_min(loop.extent, most), w.bounds) for loop in loops]
-        shape = (*rows, self.count)
-        self.peaks, self.totals, self.factors = (
-            w.buffer(name, DType.F32, *shape) for name in ("peaks", "totals", "factors")
+        shape = (*(loop.extent for loop in loops), self.count)
+        self.peaks, self.totals = (
+            w.buffer(name, DType.F32, *shape) for name in ("peaks", "totals")
         )
         self.sums = w.buffer("sums", DType.F32, *shape, *(loop.stop for loop in found.mix.loops))
         self.row = tuple(Dim.of(loop.variable) - loop.start for loop in loops)
@@ -114,10 +108,7 @@ class _Parts:
             w.add(Assign(peak, apply("max", peak, self._of(self.peaks, part))))
         w.add(Declare(shift, replaced(peak, -inf, 0.0)), Declare(whole, zero))
         with w.range("part", self.count) as part:
-            factor = self._of(self.factors, part)
-            power = apply("exp_below", self._of(self.peaks, part), shift)
-            w.add(Store(factor.buffer, factor.index, power))
-            weighted = Binary("*", self._of(self.totals, part), factor)
+            weighted = self._weighted(self._of(self.totals, part), part, shift)
             w.add(Assign(whole, Binary("+", whole, weighted)))
         empty: Expr = binary("==", found.length, 0)
         if found.one_total:
@@ -126,14 +117,17 @@ class _Parts:
         with w.nest(mix.loops):
             w.add(Declare(mixed, zero))
             with w.range("part", self.count) as part:
-                weighted = Binary(
-                    "*", self._of(self.sums, part, *self.columns), self._of(self.factors, part)
-                )
+                sums = self._of(self.sums, part, *self.columns)
+                weighted = self._weighted(sums, part, shift)
                 w.add(Assign(mixed, Binary("+", mixed, weighted)))
             result: Expr = Binary("/", mixed, whole)
             if mix.sum.dtype.is_half:
                 result = Cast(result, mix.sum.dtype)
             w.finish(mix.after, mix.sum, result, {})
+
+    def _weighted(self, value: Expr, part: Dim, shift: Local) -> Expr:
+        """What a part adds: its values belong to its own maximum."""
+        return Binary("*", value, apply("exp_below", self._of(self.peaks, part), shift))
 
     def _of(self, buffer: Buffer, *at: Dim) -> Load:
         return Load(buffer, (*self.row, *at))
