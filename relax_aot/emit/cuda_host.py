@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,8 +68,10 @@ def emit_device(
     ordered: bool = False,
 ) -> Sources:
     """The C and CUDA C++ of a planned module whose kernels are in the device form."""
-    interface = interface_of(plan, name, meanings=meanings, device=True)
-    own = _constants(plan.module.constants, interface.name, plan.alignment, weights)
+    own = _constants(plan.module.constants, identifier(name).lower(), plan.alignment, weights)
+    interface = interface_of(
+        plan, name, weights_apart=own.stored.apart, meanings=meanings, device=True
+    )
     interface = replace(interface, weights_linked=own.stored.linked)
     context = device_context(plan, interface, own.places)
     programs, text = _programs([context], interface)
@@ -96,8 +99,9 @@ def emit_device_entries(
     for part, table in zip(parts, same, strict=True):
         entry = f"{common.name}_{part.name}"
         interface = interface_of(
-            part.plan, entry, meanings=part.meanings, common=common, device=True
-        )
+            part.plan, entry, weights_apart=own.stored.apart, meanings=part.meanings,
+            common=common, device=True,
+        )  # fmt: skip
         interface = replace(interface, weights_linked=own.stored.linked)
         places = {mine: own.places[one] for mine, one in table.items()}
         contexts.append(device_context(part.plan, interface, places))
@@ -111,7 +115,14 @@ def emit_device_entries(
 
 
 def _constants(constants: Sequence[Constant], name: str, alignment: int, form: str) -> _Constants:
+    if form == "blob" and not constants:
+        form = "auto"
     stored = weights_of(constants, name, alignment, {}, form, ("cubin",))
+    if stored.layout:
+        parts = zip(constants, stored.layout.parts, strict=True)
+        at = {constant.name: f"weights + {part.offset}u" for constant, part in parts}
+        whole = UploadView("weights", stored.block_bytes, 0)
+        return _Constants(stored, (whole,), at, stored.block_bytes)
     rows, places, offset = [], {}, 0
     for constant in constants:
         size = constant.type.bytes.constant
@@ -158,6 +169,8 @@ def _view(
     parts = zip(contexts, programs, views, strict=True)
     runs = tuple(run_view(context, program, functions, view) for context, program, view in parts)
     needs_dims = any("dims" in run.launch_parameters and not run.opening for run in runs)
+    opening = [f", const struct {interface.name}_dims *dims"] * needs_dims
+    opening += [", const void *weights"] * interface.weights_apart
     return DeviceView(
         sm=machine.sm,
         cubins=tuple(CubinView(t, f"{interface.name}_cubin_{t}") for t in machine.toolkits or (0,)),
@@ -166,7 +179,7 @@ def _view(
         weights_bytes=own.bytes,
         header_words=interface.header_bytes(shown.alignment) // 4,
         state_bytes=f"{interface.prefix}_STATE_BYTES" if interface.has_state else "0u",
-        open_parameters=f", const struct {interface.name}_dims *dims" if needs_dims else "",
+        open_parameters="".join(opening),
         runs=runs,
     )
 
@@ -175,6 +188,8 @@ def _rendered(
     view: ModelView, entries: Sequence[ModelView], device: DeviceView, text: str
 ) -> Sources:
     name = view.name
+    bare = render("cuda/host.c.j2", model=view, device=device) + text
+    view = replace(view, weights=view.weights.packed(re.sub(r"/\*.*?\*/", "", bare, flags=re.S)))
     code = render("cuda/host.c.j2", model=view, device=device)
     template = "cuda/entries_example.c.j2" if entries else "cuda/example.c.j2"
     example = render(template, model=view, entries=entries)
@@ -185,9 +200,10 @@ def _rendered(
         f"{name}_layout.h": render("layout.h.j2", model=view, entries=entries),
         f"{name}.c": code,
         f"{name}.cu": text,
-        f"{name}_weights.h": render("weights.h.j2", model=view),
-        f"{name}_weights.c": render("weights.c.j2", model=view),
     }
+    if view.weights.linked:
+        files[f"{name}_weights.h"] = render("weights.h.j2", model=view)
+        files[f"{name}_weights.c"] = render("weights.c.j2", model=view)
     if view.bounds:
         files[f"{name}_config.h"] = render("config.h.j2", model=view)
     blocks = {f"{name}_weights.bin": view.weights.block} if view.weights.block else {}

@@ -150,7 +150,12 @@ class DeviceView:
 
     @property
     def open_arguments(self) -> str:
-        return names_of(self.open_parameters)
+        return names_of(self.open_parameters, weights="memory->weights")
+
+    @property
+    def reads_constants(self) -> bool:
+        """The C names constants of the project."""
+        return bool(self.uploads) and "*weights" not in self.open_parameters
 
     @property
     def function_count(self) -> int:

@@ -100,7 +100,7 @@ def _data_null(context: RunContext) -> list[str]:
     checks += [f"memory->{a.member} == NULL" for n, a in enumerate(interface.arenas) if n in used]
     if interface.has_state and not interface.lengths and not interface.device:
         checks.append("memory->state == NULL")
-    if interface.weights_apart:
+    if interface.reads_weights:
         checks.append("memory->weights == NULL")
     return checks
 
@@ -152,7 +152,7 @@ def _spans(context: RunContext) -> tuple[list[str], list[str]]:
     if interface.has_state and not interface.device:
         writes.append(f"{{memory->state, {interface.owner_prefix}_STATE_BYTES}}")
     reads = [of("in", port) for port in interface.inputs]
-    if interface.weights_apart:
+    if interface.reads_weights:
         reads.append(f"{{memory->weights, {interface.owner_prefix}_WEIGHTS_BYTES}}")
     return writes, reads
 

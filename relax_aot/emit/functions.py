@@ -213,7 +213,9 @@ def shared_functions(interface: Interface) -> Iterator[PublicView]:
     if interface.has_init:
         init = [interface.parameters(run=False), interface.arguments(run=False)]
         checks = "Checks the weights. " if interface.weights_apart else ""
-        checks = "Opens the GPU. " if interface.device else checks
+        if interface.device:
+            copied = "Checks the weights and copies them there. " if interface.weights_apart else ""
+            checks = f"Opens the GPU. {copied}"
         clears = "Clears the state and sets the sizes in its shape. " if interface.states else ""
         note = f"{checks}{clears}Call it before the first run"
         note += ", and to start again from a cleared state." if interface.states else "."

@@ -172,19 +172,25 @@ def memory_sizes(
     if interface.device:
         note = "alignment of memory.device, and of pointers to memory of the GPU"
         sizes = [SizeView(f"{prefix}_ALIGNMENT", str(alignment), alignment, note)]
-        return sizes if state is None else [*sizes, replace(state, note="bytes of the state there")]
+        sizes += [] if state is None else [replace(state, note="bytes of the state there")]
+        return sizes + _weights_size(interface, block_bytes)
     apart = interface.weights_apart and interface.common is None
     kinds = ["arena"] + ["state"] * (state is not None) + ["weights"] * apart
     note = f"alignment of {' and '.join(kinds)} in bytes"
     sizes = [SizeView(f"{prefix}_ALIGNMENT", str(alignment), alignment, note)]
     sizes += [] if state is None else [state]
-    if apart:
-        macro = f"{prefix}_WEIGHTS_BYTES"
-        sizes.append(SizeView(macro, str(block_bytes), block_bytes, "bytes of memory.weights"))
+    sizes += _weights_size(interface, block_bytes)
     if interface.threaded and interface.common is None:
         count, note = interface.threads, "threads of one run at most, the caller included"
         sizes.append(SizeView(f"{prefix}_THREADS", str(count), count, note))
     return sizes
+
+
+def _weights_size(interface: Interface, block_bytes: int) -> list[SizeView]:
+    if not interface.weights_apart or interface.common is not None:
+        return []
+    macro = f"{interface.prefix}_WEIGHTS_BYTES"
+    return [SizeView(macro, str(block_bytes), block_bytes, "bytes of memory.weights")]
 
 
 def arena_sizes(arenas: Iterable[ArenaView]) -> list[SizeView]:

@@ -208,6 +208,11 @@ class Interface:
         return self.has_state and not self.device
 
     @property
+    def reads_weights(self) -> bool:
+        """Runs read the weights where the program has them; a GPU has a copy."""
+        return self.weights_apart and not self.device
+
+    @property
     def has_init(self) -> bool:
         """Something has to be prepared or checked before the first run."""
         return self.has_state or self.weights_apart or self.device

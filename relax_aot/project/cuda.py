@@ -86,7 +86,7 @@ def assemble_device(
 ) -> Project:
     """The project of one model."""
     board = device.board
-    _require_supported([plan], weights)
+    _require_supported([plan])
     sources = emit_device(
         plan, name, device.machine, weights, meanings(module), ordered=ordered,
         options=options_text(board, optimize, weights, also, stepwise=False),
@@ -110,7 +110,7 @@ def assemble_device_entries(
 ) -> EntriesProject:
     """The project of several entries."""
     board = device.board
-    _require_supported([part.plan for part in parts], weights)
+    _require_supported([part.plan for part in parts])
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
     sources = emit_device_entries(
         emitted, name, device.machine, weights, ordered=ordered,
@@ -124,17 +124,15 @@ def assemble_device_entries(
     return entries_project(parts, sources, files, board, _units(sources))
 
 
-def _require_supported(plans: Sequence[Plan], weights: str) -> None:
-    if weights == "blob":
-        raise NotOnDevice("--weights blob is not supported on a GPU: weights are copied to it")
+def _require_supported(plans: Sequence[Plan]) -> None:
     if any(growth.is_window for plan in plans for growth in plan.module.lengths.values()):
         raise NotOnDevice("--window is not supported on a GPU; use a growing state without it")
 
 
 def _units(sources: Sources) -> tuple[str, ...]:
-    name = sources.view.name
-    units = [f"{name}.c", f"{name}_cubin.c"]
-    return (*units, f"{name}_weights.c") if sources.view.weights.constants else tuple(units)
+    name, weights = sources.view.name, sources.view.weights
+    stored = (f"{name}_weights.c",) if weights.constants and weights.linked else ()
+    return (f"{name}.c", f"{name}_cubin.c", *stored)
 
 
 def _files(

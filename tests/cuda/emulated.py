@@ -38,7 +38,12 @@ MAKERS = (
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = (("device", ctypes.c_void_p), ("device_bytes", ctypes.c_size_t))
+    """`weights` is a member of models whose weights are apart from the code."""
+
+    _fields_ = (
+        ("device", ctypes.c_void_p), ("device_bytes", ctypes.c_size_t),
+        ("weights", ctypes.c_void_p),
+    )  # fmt: skip
 
 
 class Emulated:
@@ -67,6 +72,9 @@ class Emulated:
         fields = [*interface.dims, *interface.results]
         values = [sizes.get(field.source, 0) for field in fields]
         return [(ctypes.c_int32 * len(values))(*values)]
+
+    def bind(self, block: Array) -> int:
+        return self._call("bind_weights", ctypes.c_void_p(block.ctypes.data), block.size)
 
     def init(self, **sizes: int) -> int:
         return self._call("init", *self._dims(self.program.shared, sizes))

@@ -17,6 +17,7 @@ from relax_aot.project import Project
 from relax_aot.project.cuda import NotOnDevice
 from tests.conftest import ROOT
 from tests.cuda.toolkits import needs_compilers, needs_fixed_addresses
+from tests.end_to_end.growing_models import STATE, attention
 
 MODEL = ROOT / "examples" / "gesture" / "gesture.onnx"
 
@@ -99,6 +100,6 @@ def test_a_project_builds_alone_and_says_what_is_missing(tmp_path: Path) -> None
 
 
 def test_what_a_gpu_cannot_do_yet_is_refused() -> None:
-    options = Options(bounds={"n": (1, 64)}, weights="blob", emit="cuda-source")
-    with pytest.raises(NotOnDevice, match="--weights blob is not supported on a GPU"):
-        driver.compile_model(MODEL, "jetson-orin-nano", options)
+    options = Options(bounds={"m": (0, 8)}, state=STATE, window={"m": 8}, emit="cuda-source")
+    with pytest.raises(NotOnDevice, match="--window is not supported on a GPU"):
+        driver.compile_model(attention(1), "jetson-orin-nano", options)

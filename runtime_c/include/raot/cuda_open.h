@@ -127,12 +127,13 @@ static inline void raot_cuda_blocks(struct raot_cuda *cuda, const struct raot_cu
 }
 
 /* Copies the constants. */
-static inline void raot_cuda_upload(struct raot_cuda *cuda, const struct raot_cuda_program *program)
+static inline void raot_cuda_upload(struct raot_cuda *cuda, const struct raot_upload *uploads,
+                                    size_t count)
 {
     size_t i;
 
-    for (i = 0; i < program->upload_count && cuda->status == RAOT_OK; i++) {
-        const struct raot_upload *const one = &program->uploads[i];
+    for (i = 0; i < count && cuda->status == RAOT_OK; i++) {
+        const struct raot_upload *const one = &uploads[i];
 
         (void)raot_cuda_try(cuda, "cuMemcpyHtoDAsync",
                             cuda->driver.copy_in(cuda->weights + one->offset, one->source,
@@ -231,7 +232,7 @@ static inline enum raot_status raot_cuda_open(struct raot_cuda *cuda,
             cuda->driver.stream_create(&cuda->stream, RAOT_CUDA_STREAM_NON_BLOCKING));
     }
     raot_cuda_blocks(cuda, program);
-    raot_cuda_upload(cuda, program);
+    raot_cuda_upload(cuda, program->uploads, program->upload_count);
     raot_cuda_clear(cuda, program->state_bytes);
     if (cuda->status != RAOT_OK) {
         raot_cuda_release(cuda);
