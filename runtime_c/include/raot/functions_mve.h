@@ -3,7 +3,8 @@
  * functions_mve.h - functions_f32.h for Cortex-M with Helium.
  *
  * Each function is the one of vector_functions.h with `_mve` instead of `f`, operation by
- * operation.
+ * operation. Bounds are those of floats, and d of tanh has the bounded square: beyond 1 it is not
+ * used, and fewer vectors are live.
  */
 #ifndef RAOT_FUNCTIONS_MVE_H
 #define RAOT_FUNCTIONS_MVE_H
@@ -46,15 +47,6 @@ static inline uint32x4_t raot_nan_mve(float32x4_t x)
     return vqshlq_n_u32(vqsubq_n_u32(magnitude, 0xff000000u), 31);
 }
 
-/* All bits where |x| is below `bound`, elsewhere none: also where x is NaN. */
-static inline uint32x4_t raot_below_mve(float32x4_t x, float bound)
-{
-    const int32x4_t magnitude = vreinterpretq_s32_f32(vabsq_f32(x));
-
-    return vreinterpretq_u32_s32(
-        vshrq_n_s32(vsubq_n_s32(magnitude, (int32_t)raot_bitsf(bound)), 31));
-}
-
 /* `bits` are those of the result of a function of x: with the sign of x, and NaN where x is. */
 static inline float32x4_t raot_odd_mve(uint32x4_t bits, float32x4_t x)
 {
@@ -91,13 +83,11 @@ static inline float32x4_t raot_exp_tail_mve(float32x4_t r)
 
 static inline float32x4_t raot_exp_small_mve(float32x4_t r)
 {
-    float32x4_t p = vdupq_n_f32(0.001386701f);
+    const float32x4_t z = vmulq_f32(r, r);
+    const float32x4_t low = vfmasq_n_f32(vdupq_n_f32(0.1666656f), r, 0.5f);
+    const float32x4_t high = vfmasq_n_f32(vdupq_n_f32(0.00836417f), r, 0.041667186f);
 
-    p = vfmasq_n_f32(p, r, 0.00836417f);
-    p = vfmasq_n_f32(p, r, 0.041667186f);
-    p = vfmasq_n_f32(p, r, 0.1666656f);
-    p = vfmasq_n_f32(p, r, 0.5f);
-    return vfmaq_f32(r, vmulq_f32(r, r), p);
+    return vfmaq_f32(r, z, vfmaq_f32(low, z, vfmaq_n_f32(high, z, 0.001386701f)));
 }
 
 static inline float32x4_t raot_exp_near_mve(float32x4_t r)
@@ -135,21 +125,21 @@ static inline float32x4_t raot_exp_mve(float32x4_t x)
 
 static inline float32x4_t raot_sigmoid_mve(float32x4_t x)
 {
-    const uint32_t one = 0x5f800000u; /* 2^64 */
-    const uint32x4_t near = raot_below_mve(x, 0.85f);
-    const uint32x4_t less = vandq_u32(near, vdupq_n_u32(one));
-    const uint32x4_t share = vaddq_n_u32(vshlq_n_u32(near, 23), 0x3f800000u);
-    const float32x4_t bounded = vminnmq_f32(vabsq_f32(x), vdupq_n_f32(105.0f));
+    const float one = 5.421010862427522e-20f; /* 2^-64 */
+    const float32x4_t below = vminnmq_f32(x, vdupq_n_f32(30.0f));
+    const float32x4_t bounded = vmaxnmq_f32(below, vdupq_n_f32(-105.0f));
     uint32x4_t shifted;
     const float32x4_t t = raot_exp_small_mve(raot_reduce_mve(vnegq_f32(bounded), &shifted));
-    const float32x4_t scale = raot_scale_mve(shifted, 191u);
-    const float32x4_t rest = vsubq_f32(scale, vreinterpretq_f32_u32(less));
-    const float32x4_t below = vaddq_n_f32(vfmaq_f32(scale, t, scale), raot_of_bitsf(one));
-    const float32x4_t q = raot_divide_mve(vfmaq_f32(rest, t, scale), below);
-    const float32x4_t part = raot_odd_mve(share, x);
-    const float32x4_t half = vsubq_n_f32(vreinterpretq_f32_u32(share), 0.5f);
+    const float32x4_t scale = raot_scale_mve(shifted, 63u);
+    const float32x4_t high = vaddq_n_f32(scale, one);
+    const float32x4_t d = vfmaq_f32(high, t, scale);
+    const float32x4_t low = vfmaq_f32(vsubq_f32(high, d), t, scale);
+    const float32x4_t q = raot_divide_mve(vdupq_n_f32(1.0f), d);
+    const float32x4_t rest = vfmsq_f32(vfmsq_f32(vdupq_n_f32(1.0f), d, q), low, q);
+    const float32x4_t scaled = vmulq_n_f32(q, one);
+    const float32x4_t result = vfmaq_f32(scaled, scaled, rest);
 
-    return vfmsq_f32(vfmasq_n_f32(half, part, 0.5f), part, q);
+    return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(result), raot_nan_mve(x)));
 }
 
 static inline float32x4_t raot_tanh_mve(float32x4_t x)

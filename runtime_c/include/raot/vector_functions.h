@@ -57,13 +57,11 @@ static inline float raot_exp_tailf(float r)
 /* exp(r) - 1 for |r| < 0.35, by a polynomial of one degree less. */
 static inline float raot_exp_smallf(float r)
 {
-    float p = 0.001386701f;
+    const float z = r * r;
+    const float low = raot_fmaf(0.1666656f, r, 0.5f);
+    const float high = raot_fmaf(0.00836417f, r, 0.041667186f);
 
-    p = raot_fmaf(p, r, 0.00836417f);
-    p = raot_fmaf(p, r, 0.041667186f);
-    p = raot_fmaf(p, r, 0.1666656f);
-    p = raot_fmaf(p, r, 0.5f);
-    return raot_fmaf(r * r, p, r);
+    return raot_fmaf(z, raot_fmaf(z, raot_fmaf(z, 0.001386701f, high), low), r);
 }
 
 /* exp(r) for |r| < 0.35, with the rounding error of 1 + r. */
@@ -114,45 +112,51 @@ static inline float raot_exp_belowf(float x, float peak)
 }
 
 /*
- * With e = exp(-|x|): 1/2 + q/2 and 1/2 - q/2, q = (1 - e) / (1 + e), near 0, and 1 - q and q,
- * q = e / (1 + e), elsewhere. So errors of q count less than those of the last sum, but for large
- * negative x. 2^64 stands for 1, so that 2^64 e is no subnormal number.
+ * 1 / d with d = 1 + exp(-x), corrected by the rounding errors of d and of the quotient. d has a
+ * factor of 2^-64, so that it is finite where the result is a subnormal number. x is bounded by its
+ * bits, -105 as an unsigned number, because GCC 12 makes a minimum instruction of that and a choice
+ * of a comparison of floats with a constant. A bound loses NaN, which `scale` restores.
  */
 static inline float raot_sigmoidf(float x)
 {
-    const float one = 18446744073709551616.0f;
-    const float a = raot_absf(x);
-    const float bounded = 105.0f < a ? 105.0f : a;
-    float less = one;
-    float share = 0.5f;
+    const float one = 5.421010862427522e-20f;
+    const int32_t bits = (int32_t)raot_bitsf(x);
+    const int32_t below = bits < 0x41f00000 ? bits : 0x41f00000; /* 30 */
+    const uint32_t from = (uint32_t)below;
+    const uint32_t bounded = from < 0xc2d20000u ? from : 0xc2d20000u; /* -105 */
+    const float least = raot_of_bitsf(raot_bitsf(x) | 0x80000000u);
     uint32_t shifted;
+    const float r = raot_reducef(raot_of_bitsf(bounded ^ 0x80000000u), &shifted);
+    const float power = raot_of_bitsf((shifted << 23) + (63u << 23));
+    const float scale = least < power ? power : least;
+    const float t = raot_exp_smallf(r);
+    const float high = scale + one;
+    const float d = raot_fmaf(t, scale, high);
+    const float low = raot_fmaf(t, scale, high - d);
+    const float q = 1.0f / d;
+    const float rest = raot_fmaf(-low, q, raot_fmaf(-d, q, 1.0f));
+    const float scaled = q * one;
 
-    if (!(a < 0.85f)) {
-        less = 0.0f;
-        share = 1.0f;
-    }
-    {
-        const float t = raot_exp_smallf(raot_reducef(-bounded, &shifted));
-        const float scale = raot_of_bitsf((shifted << 23) + (191u << 23));
-        const float q = raot_fmaf(t, scale, scale - less) / (one + raot_fmaf(t, scale, scale));
-        const float part = raot_copysignf(share, x);
-
-        return raot_fmaf(-part, q, raot_fmaf(part, share - 0.5f, 0.5f));
-    }
+    return raot_fmaf(scaled, rest, scaled);
 }
 
 /*
  * x - x z / d with z = x^2 and d by the continued fraction of tanh up to 1; 1 - 1 / h with
  * h = (exp(2 x) + 1) / 2 = p^2 + 1/2 beyond. The greater one of d and h is the right one, and x is
  * 1 beyond 1, so nothing is chosen. Errors of the quotient count less than the last rounding. The
- * leading coefficients of p are positive, so an infinity gives one.
+ * leading coefficients of p and d are positive, so an infinity gives one. The minimum of bits is
+ * one instruction, and d restores the NaN that it loses.
  */
 static inline float raot_tanhf(float x)
 {
     const float a = raot_absf(x);
-    const float one = 1.0f < a ? 1.0f : a;
-    const float z = one * one;
     const float t = a * a;
+    const int32_t bits = (int32_t)raot_bitsf(a);
+    const int32_t square = (int32_t)raot_bitsf(t);
+    const int32_t bounded = bits < 0x3f800000 ? bits : 0x3f800000;
+    const int32_t bounded_square = square < 0x3f800000 ? square : 0x3f800000;
+    const float one = raot_of_bitsf((uint32_t)bounded);
+    const float z = raot_of_bitsf((uint32_t)bounded_square);
     float even = 0.0002954217f;
     float odd = 1.2727628e-07f;
     float d = 0.00022790907f;
@@ -166,14 +170,15 @@ static inline float raot_tanhf(float x)
     odd = raot_fmaf(odd, t, -0.012336219f);
     odd = raot_fmaf(odd, t, 0.082374364f);
     odd = raot_fmaf(odd, t, 0.696506f);
-    d = raot_fmaf(d, z, -0.0056946286f);
-    d = raot_fmaf(d, z, 1.1999943f);
-    d = raot_fmaf(d, z, 3.0000005f);
+    d = raot_fmaf(d, t, -0.0056946286f);
+    d = raot_fmaf(d, t, 1.1999943f);
+    d = raot_fmaf(d, t, 3.0000005f);
     {
         const float p = raot_fmaf(odd, a, even);
         const float h = raot_fmaf(p, p, 0.5f);
+        const float result = raot_fmaf(-one, z / (d < h ? h : d), one);
 
-        return raot_copysignf(raot_fmaf(-one, z / (d < h ? h : d), one), x);
+        return raot_of_bitsf(raot_bitsf(result) | (raot_bitsf(x) & 0x80000000u));
     }
 }
 
