@@ -12,11 +12,12 @@ Sizes in bytes are checked one by one elsewhere; this is about what leads to the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from relax_aot.ir.dim_expr import Atom, Monomial, quotient
 from relax_aot.ir.dims import ZERO, Bounds, Dim, FloorDiv, Max, Min, Mod, interval
 from relax_aot.ir.loops import Bind, For, If, Let, Stmt, index_dims
+from relax_aot.ir.simplify import simplify
 from relax_aot.planning import GREATEST_BYTES, Plan, TooLarge
 from relax_aot.planning.steps import Branch, walk_steps
 
@@ -27,9 +28,25 @@ class Reach:
 
     names: Mapping[str, Dim]
     bounds: Bounds
+    values: Mapping[str, Dim] = field(default_factory=dict)
+    """Of names that stand for an expression."""
+    lasts: Mapping[str, Dim] = field(default_factory=dict)
+    """The last value of variables whose first is not negative."""
 
     def extended(self, name: str, reach: Dim) -> Reach:
-        return replace(self, names={**self.names, name: reach})
+        values = {n: value for n, value in self.values.items() if n != name}
+        return replace(self, names={**self.names, name: reach}, values=values)
+
+    def inside(self, loop: For) -> Reach:
+        ends = _join(_reach(loop.start, self), _reach(loop.stop, self))
+        inner = self.extended(loop.variable, ends)
+        if not _never_negative(loop.start, self):
+            return inner
+        return replace(inner, lasts={**self.lasts, loop.variable: loop.stop - 1})
+
+    def after(self, let: Let) -> Reach:
+        found = self.extended(let.name, _of_value(let.value, self))
+        return replace(found, values={**self.values, let.name: let.value})
 
 
 def index_reach(plan: Plan) -> Dim:
@@ -78,13 +95,12 @@ def _in_body(body: Iterable[Stmt], reach: Reach) -> Iterator[Dim]:
             yield from all_sides(dim, reach)
         match stmt:
             case For():
-                ends = _join(_reach(stmt.start, reach), _reach(stmt.stop, reach))
-                yield from _in_body(stmt.body, reach.extended(stmt.variable, ends))
+                yield from _in_body(stmt.body, reach.inside(stmt))
             case If():
                 yield from _in_body(stmt.then, reach)
                 yield from _in_body(stmt.otherwise, reach)
             case Let():
-                reach = reach.extended(stmt.name, _reach(stmt.value, reach))
+                reach = reach.after(stmt)
             case Bind():
                 either = _join(_reach(stmt.low, reach), _reach(stmt.high, reach))
                 reach = reach.extended(stmt.name, either)
@@ -135,14 +151,18 @@ def _of_atom(atom: Atom, reach: Reach) -> Dim:
         case FloorDiv():
             # Rounding down takes what is below 0 one further from it.
             down = int(any(c < 0 for c, _ in atom.numerator.terms))
-            whole, by = _reach(atom.numerator, reach), atom.denominator
+            by = atom.denominator
+            least = None if by.is_constant else _of_quotient(atom, reach)
+            if least is not None:
+                return least
+            whole = _reach(atom.numerator, reach)
             k = abs(by.constant) if by.is_constant else 1
             return Dim(tuple((-(-c // k), monomial) for c, monomial in whole.terms)) + down
         case Mod():
             return _reach(atom.denominator, reach)
         case Min():
             numbers = [arg for arg in atom.args if arg.is_constant]
-            if numbers and all(_never_negative(arg, reach.bounds) for arg in atom.args):
+            if numbers and all(_never_negative(arg, reach) for arg in atom.args):
                 # A factor of 0 does not bound the product of the others.
                 return Dim.of(max(1, numbers[0].constant))
             return _join(*(_reach(arg, reach) for arg in atom.args))
@@ -150,12 +170,101 @@ def _of_atom(atom: Atom, reach: Reach) -> Dim:
             return _join(*(_reach(arg, reach) for arg in atom.args))
 
 
-def _never_negative(dim: Dim, bounds: Bounds) -> bool:
-    """A size that is 0 or more, or the greater of something and such a size."""
-    ((_, monomial), *more) = dim.terms or ((0, ()),)
-    if not more and len(monomial) == 1 and isinstance(atom := monomial[0][0], Max):
-        return dim == Dim.of(atom) and any(_never_negative(arg, bounds) for arg in atom.args)
-    return dim.symbols <= set(bounds) and interval(dim, bounds)[0] >= 0
+def _of_quotient(atom: FloorDiv, reach: Reach) -> Dim | None:
+    """Where a number that is not negative and at most `m*n - 1` is divided by `n`: of `m`."""
+    known = set(reach.bounds)
+    if not _never_negative(atom.numerator, reach) or not atom.denominator.symbols <= known:
+        return None
+    for last in _lasts(atom.numerator, reach):
+        if not last.symbols <= known:
+            continue
+        found = simplify(last // atom.denominator, reach.bounds)
+        if atom.denominator not in {o.denominator for o in _quotients(found)}:
+            return _reach(found, reach)
+    return None
+
+
+def _quotients(dim: Dim) -> Iterator[FloorDiv]:
+    return (atom for part in dim.parts for atom in part.atoms if isinstance(atom, FloorDiv))
+
+
+def _lasts(dim: Dim, reach: Reach) -> Iterator[Dim]:
+    """What `dim` is not greater than."""
+    ((c, monomial), *more) = dim.terms or ((0, ()),)
+    if more or c != 1 or len(monomial) != 1 or monomial[0][1] != 1:
+        yield dim
+        return
+    match monomial[0][0]:
+        case str(name) if name in reach.values:
+            yield from _lasts(reach.values[name], reach)
+        case str(name) if name in reach.lasts:
+            yield reach.lasts[name]
+        case Min(args):
+            for arg in args:
+                yield from _lasts(arg, reach)
+        case _:
+            yield dim
+
+
+def _of_value(dim: Dim, reach: Reach) -> Dim:
+    """Of the sum, whatever is passed on the way: `k*m - k*n*(m // n)` is less than `k*n`."""
+    found = _remainder(dim, reach)
+    if found is None:
+        return _reach(dim, reach)
+    k, divisor, rest = found
+    return k * _reach(divisor, reach) + _reach(rest, reach)
+
+
+def _remainder(dim: Dim, reach: Reach) -> tuple[int, Dim, Dim] | None:
+    """(k, n, rest) where `dim` is `k*(m % n) + rest`, written with the quotient `m // n`."""
+    for c, monomial in dim.terms:
+        for atom, _ in monomial if c < 0 else ():
+            whole = _as_quotient(atom, reach)
+            if whole is None or len(whole.denominator.terms) != 1:
+                continue
+            ((by, divisor),) = whole.denominator.terms
+            k = -c // abs(by)
+            taken = k * Dim.of(atom) * whole.denominator
+            rest = dim + taken - k * whole.numerator
+            exact = quotient(monomial, ((atom, 1), *divisor)) == () and -c == k * by
+            if exact and len(rest.terms) < len(dim.terms):
+                return k, whole.denominator, rest
+    return None
+
+
+def _as_quotient(atom: Atom, reach: Reach) -> FloorDiv | None:
+    if isinstance(atom, str) and atom in reach.values:
+        value = reach.values[atom]
+        return next(
+            (a for a in value.atoms if isinstance(a, FloorDiv) and value == Dim.of(a)), None
+        )
+    return atom if isinstance(atom, FloorDiv) else None
+
+
+def _never_negative(dim: Dim, reach: Reach) -> bool:
+    """A sum of sizes, of variables that begin at 0 and the like."""
+    if dim.symbols <= set(reach.bounds) and interval(dim, reach.bounds)[0] >= 0:
+        return True
+    if all(c > 0 and all(_is_size(atom, reach) for atom, _ in m) for c, m in dim.terms):
+        return True
+    found = _remainder(dim, reach)
+    return found is not None and _never_negative(found[2], reach)
+
+
+def _is_size(atom: Atom, reach: Reach) -> bool:
+    match atom:
+        case str() if atom in reach.values:
+            return _never_negative(reach.values[atom], reach)
+        case str():
+            return atom in reach.lasts or (
+                atom in set(reach.bounds) and _never_negative(Dim.of(atom), reach)
+            )
+        case FloorDiv() | Mod():
+            return all(_never_negative(part, reach) for part in (atom.numerator, atom.denominator))
+        case Min():
+            return all(_never_negative(arg, reach) for arg in atom.args)
+        case Max():
+            return any(_never_negative(arg, reach) for arg in atom.args)
 
 
 def _join(*polynomials: Dim) -> Dim:

@@ -21,6 +21,7 @@ from relax_aot.emit.fits import Reach, all_sides
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, maximize
 from relax_aot.ir.graph import Symbol
+from relax_aot.ir.loops import For, Let
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.planning import TooLarge
 from relax_aot.project.board import load_board
@@ -128,6 +129,42 @@ def test_what_overflows_is_refused() -> None:
                 assert not passed, (str(dim), highs)
                 refused += 1
     assert refused > 100
+
+
+def tile_index(h: Dim, w: Dim) -> tuple[list[Let], Dim]:
+    """The places of a row of tiles of 128 elements of a matrix, and one in a matrix twice as wide;
+    `block` is a loop variable."""
+    tiles = ceildiv(h * w, 128)
+    b, line, element, i, j = map(Dim.of, ("block", "line", "element", "i", "j"))
+    lets = [
+        Let("line", b // tiles),
+        Let("element", dim_min(128 * b - 128 * line * tiles, h * w - 1)),
+        Let("i", element // w),
+        Let("j", element - i * w),
+    ]
+    return lets, 2 * i * (2 * w) + j * w
+
+
+def test_an_index_in_a_tile_gets_no_further_than_its_matrix() -> None:
+    h, w = Dim.of("h"), Dim.of("w")
+    lets, index = tile_index(h, w)
+    bounds = Bounds.of({"h": (1, 90), "w": (1, 90)})
+    blocks = 3 * ceildiv(h * w, 128)
+    reach = Reach({"h": h, "w": w}, bounds.lows).inside(For("block", Dim.of(0), blocks, ()))
+    sides = []
+    for let in lets:
+        sides += all_sides(let.value, reach)
+        reach = reach.after(let)
+    sides += all_sides(index, reach)
+    assert all(sum(p for _, p in monomial) <= 2 for side in sides for _, monomial in side.terms)
+    for sizes in ({"h": 1, "w": 1}, {"h": 90, "w": 90}, {"h": 13, "w": 57}, {"h": 90, "w": 1}):
+        most = max(side.evaluate(sizes) for side in sides)
+        for block in range(blocks.evaluate(sizes)):
+            known = {**sizes, "block": block}
+            for let in lets:
+                known[let.name] = let.value.evaluate(known)
+                assert reach.names[let.name].evaluate(sizes) >= known[let.name] >= 0
+            assert most >= index.evaluate(known)
 
 
 def test_an_index_that_cannot_be_computed_is_one_error() -> None:
