@@ -18,6 +18,7 @@ from relax_aot.ir.loops import (
     Assign,
     Binary,
     Bind,
+    Cast,
     Declare,
     Expr,
     For,
@@ -34,8 +35,14 @@ from relax_aot.ir.loops import (
     walk,
 )
 from relax_aot.ir.rewrite import map_statements
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.writer import Writer
 
 _NEUTRAL = {"+": -0.0, "*": 1, "&&": True, "||": False, "&": -1, "|": 0, "^": 0}
+
+
+def cast(value: Expr, dtype: DType) -> Expr:
+    return value if value.dtype is dtype else Cast(value, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,25 @@ class Reduced:
         if self.kind in ("max", "min"):
             return Apply(self.kind, (one, other))
         return Binary(self.kind, one, other)
+
+    @property
+    def kept(self) -> DType:
+        """The type of partial results in memory, which would round scalars of half precision:
+        these are floats."""
+        return DType.F32 if self.local.dtype.is_half else self.local.dtype
+
+    def total(self, w: Writer) -> Local:
+        """The scalar that partial results are added to."""
+        if self.kept is self.local.dtype:
+            return self.local
+        return Local(w.fresh(f"{self.local.name}_total"), self.kept)
+
+    def before(self, total: Local) -> tuple[Stmt, ...]:
+        return () if total == self.local else (Declare(total, cast(self.local, self.kept)),)
+
+    def after(self, total: Local) -> tuple[Stmt, ...]:
+        own = self.local
+        return () if total == own else (Assign(own, cast(total, own.dtype)),)
 
     @property
     def neutral(self) -> Lit:

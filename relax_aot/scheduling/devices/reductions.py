@@ -13,7 +13,7 @@ from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simp
 from relax_aot.ir.loops import Assign, Declare, Expr, For, Kernel, Let, Load, Local, Stmt, Store
 from relax_aot.ir.rewrite import map_exprs, map_statements
 from relax_aot.scheduling.devices.nests import bounds_after, nest_of
-from relax_aot.scheduling.devices.proofs import Proofs, Reduced
+from relax_aot.scheduling.devices.proofs import Proofs, Reduced, cast
 from relax_aot.scheduling.nest import names_in
 from relax_aot.scheduling.writer import Writer
 
@@ -59,7 +59,7 @@ def _length(loop: For, proofs: Proofs, bounds: Bounds) -> int:
 
 def _split(w: Writer, loop: For, sums: tuple[Reduced, ...], length: int) -> tuple[For, For]:
     count = simplify(ceildiv(dim_max(loop.extent, 0), length), w.bounds)
-    kept = [w.buffer(f"{one.local.name}_parts", one.local.dtype, count) for one in sums]
+    kept = [w.buffer(f"{one.local.name}_parts", one.kept, count) for one in sums]
     locals_ = {s.local: Local(w.fresh(f"{s.local.name}_of_part"), s.local.dtype) for s in sums}
 
     def renamed(expr: Expr) -> Expr:
@@ -76,11 +76,18 @@ def _split(w: Writer, loop: For, sums: tuple[Reduced, ...], length: int) -> tupl
     first = For(variable, ZERO, count, (
         *(Declare(locals_[one.local], one.neutral) for one in sums),
         For(loop.variable, start, dim_min(start + length, loop.stop), body),
-        *(Store(b, (at,), locals_[s.local]) for s, b in zip(sums, kept, strict=True)),
+        *(Store(b, (at,), cast(locals_[s.local], s.kept)) for s, b in zip(sums, kept, strict=True)),
     ))  # fmt: skip
     again = Dim.of(variable := w.fresh("part"))
-    parts = [(one.local, one.combined(one.local, Load(buffer, (again,))))
-             for one, buffer in zip(sums, kept, strict=True)]  # fmt: skip
-    second = For(variable, ZERO, count, tuple(Assign(*one) for one in parts))
-    w.add(first, second)
+    totals = [one.total(w) for one in sums]
+    second = For(variable, ZERO, count, tuple(
+        Assign(total, one.combined(total, Load(buffer, (again,))))
+        for one, total, buffer in zip(sums, totals, kept, strict=True)
+    ))  # fmt: skip
+    w.add(first)
+    for one, total in zip(sums, totals, strict=True):
+        w.add(*one.before(total))
+    w.add(second)
+    for one, total in zip(sums, totals, strict=True):
+        w.add(*one.after(total))
     return first, second

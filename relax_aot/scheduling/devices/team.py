@@ -43,7 +43,7 @@ from relax_aot.scheduling.devices.nests import (
     part,
     shared_inside,
 )
-from relax_aot.scheduling.devices.proofs import Proofs, Reduced, accessed, outer_scalars
+from relax_aot.scheduling.devices.proofs import Proofs, Reduced, accessed, cast, outer_scalars
 from relax_aot.scheduling.writer import Writer
 
 COLLECTIVES = {"+": "sum", "max": "max", "min": "min"}
@@ -241,7 +241,8 @@ class Team:
             self.iterations(nest, at, self.warps * LANES, body)
             lane = at if self.warps == 1 else at - self.warp * LANES
             for one, buffer in zip(sums, parts, strict=True):
-                w.add(Store(buffer, self.place(buffer, lane), locals_[one.local]))
+                value = cast(locals_[one.local], buffer.dtype)
+                w.add(Store(buffer, self.place(buffer, lane), value))
 
         self.lanes(of_lane)
         for one, buffer in zip(sums, parts, strict=True):
@@ -250,7 +251,7 @@ class Team:
     def partial(self, one: Reduced) -> Buffer:
         """A value of each lane: in registers, where the warp has an instruction that combines
         them."""
-        name, dtype = self.w.fresh(f"{one.local.name}_lanes"), one.local.dtype
+        name, dtype = self.w.fresh(f"{one.local.name}_lanes"), one.kept
         if one.kind in COLLECTIVES and dtype in COLLECTED:
             buffer = Buffer(name, dtype, (Dim.of(LANES),), LANE)
             self.w.add(Reserve(buffer))
@@ -266,18 +267,25 @@ class Team:
         """The values of lanes, by halves, and then those of the warps in their order."""
         w = self.w
         if buffer.scope == LANE:
-            name = f"raot_warp_{COLLECTIVES[one.kind]}_{one.local.dtype.value}"
+            name = f"raot_warp_{COLLECTIVES[one.kind]}_{buffer.dtype.value}"
             self.add(microkernels.call(name, x=buffer))
         else:
             for step in range(1, LANES.bit_length()):
                 self.halve(one, buffer, LANES >> step)
         whole = Load(buffer, self.place(buffer, ZERO))
+        total = one.total(w)
+        self.add(*one.before(total))
         if self.warps == 1:
-            self.add(Assign(one.local, one.combined(one.local, whole)))
-            return
-        cells = Buffer(
-            w.fresh(f"{one.local.name}_warps"), one.local.dtype, (Dim.of(self.warps),), SHARED
-        )
+            self.add(Assign(total, one.combined(total, whole)))
+        else:
+            self.of_warps(one, buffer, total)
+        self.add(*one.after(total))
+
+    def of_warps(self, one: Reduced, buffer: Buffer, total: Local) -> None:
+        """The first lane of each warp gives its value."""
+        w = self.w
+        name = w.fresh(f"{one.local.name}_warps")
+        cells = Buffer(name, buffer.dtype, (Dim.of(self.warps),), SHARED)
         self.memory.append(cells)
         with w.block() as made, parallel(w, "l", LANES, "lane") as lane:
             value = Load(buffer, self.place(buffer, lane))
@@ -285,8 +293,8 @@ class Team:
             w.add(If(first, (Store(cells, (self.warp,), value),)))
         self.add(*made)
         turn = w.fresh("part")
-        each = one.combined(one.local, Load(cells, (Dim.of(turn),)))
-        self.add(For(turn, ZERO, Dim.of(self.warps), (Assign(one.local, each),)))
+        each = one.combined(total, Load(cells, (Dim.of(turn),)))
+        self.add(For(turn, ZERO, Dim.of(self.warps), (Assign(total, each),)))
 
     def halve(self, one: Reduced, buffer: Buffer, half: int) -> None:
         with self.w.block() as made, parallel(self.w, "l", LANES, "lane") as lane:
