@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 import relax_aot as rx
 from relax_aot import driver
@@ -16,8 +18,12 @@ from relax_aot.driver import Options
 from relax_aot.verify.compare import Tolerance
 from relax_aot.verify.job import Job, run_job
 from tests.end_to_end.growing_models import STATE, attention
-from tests.end_to_end.subjects import SUBJECTS
+from tests.end_to_end.subjects import SHARED, SILERO, SUBJECTS, Subject
+from tests.end_to_end.test_data_sizes import chosen_elements
 from tests.end_to_end.test_loops import HALVED, check
+from tests.models.detector import detector
+from tests.models.encoder import encoder
+from tests.models.u_net import u_net
 
 pytestmark = pytest.mark.slow
 BOARD = "jetson-orin-nano"
@@ -25,20 +31,70 @@ FEW = ("gesture", "small_encoder")
 """Those of the gate."""
 OTHERS = (
     "kws", "resnet8", "silero", "lstm_tagger", "gru_tagger", "branch_equal", "branch_sizes",
-    "windows",
+    "windows", "image_net",
 )  # fmt: skip
 
 
+def silero_8khz() -> onnx.ModelProto:
+    """The same network for half the sample rate: every other sample and frequency."""
+    model = onnx.load(SHARED / "silero_vad_16k_op15.onnx")
+    for weights in model.graph.initializer:
+        array = numpy_helper.to_array(weights)
+        if weights.name == "model.stft.forward_basis_buffer":
+            array = array.reshape(2, 129, 1, 256)[:, ::2, :, ::2].reshape(130, 1, 128)
+        elif weights.name == "model.encoder.0.reparam_conv.weight":
+            array = array[:, ::2]
+        weights.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), weights.name))
+    constants = {"onnx::Unsqueeze_18": np.array(65), "onnx::Shape_19": np.array([0, 32])}
+    for node in model.graph.node:
+        if node.output[0] in constants:
+            value = constants[node.output[0]].astype(np.int64)
+            node.attribute[0].t.CopyFrom(numpy_helper.from_array(value))
+        elif node.name == "/model/stft/Conv":
+            halved = {"kernel_shape": 128, "strides": 64}
+            for attribute in node.attribute:
+                if attribute.name in halved:
+                    attribute.ints[:] = [halved[attribute.name]]
+    return model
+
+
+LARGE = {
+    "encoder": Subject(
+        encoder,
+        Options(bounds={"n": (1, 96), "batch": (1, 2)}, name="encoder"),
+        ({"n": 1, "batch": 1}, {"n": 37, "batch": 2}, {"n": 96, "batch": 1}),
+    ),
+    "silero_8khz": Subject(
+        silero_8khz, replace(SILERO, bounds={"sequence": (288, 288), "batch": (1, 1)}), shared=True
+    ),
+    "u_net": Subject(
+        u_net,
+        Options(bounds={"batch": (1, 2), "height": (1, 40), "width": (1, 40)}, name="u_net"),
+        (
+            {"batch": 1, "height": 1, "width": 1},
+            {"batch": 2, "height": 27, "width": 3},
+            {"batch": 1, "height": 40, "width": 40},
+        ),
+    ),
+    "detector": Subject(
+        detector,
+        Options(bounds={"height": (1, 64), "width": (1, 64)}, name="detector"),
+        ({"height": 1, "width": 1}, {"height": 37, "width": 50}, {"height": 64, "width": 64}),
+    ),
+    "chosen_elements": Subject(
+        chosen_elements, Options(bounds={"n": (1, 7), "m": (1, 9)}, name="chosen_elements")
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    "name", [*FEW, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)]
+    "name", [*FEW, *(pytest.param(name, marks=pytest.mark.long) for name in (*OTHERS, *LARGE))]
 )
 def test_a_model_equals_its_reference(name: str) -> None:
-    subject = SUBJECTS[name]
-    options = replace(subject.options, emit="cuda-source")
-    project = driver.compile_model(subject.model(), BOARD, options)
-    result = run_job(
-        Job(subject.model(), (project,), fix=options.fix, state=options.state, at=subject.at)
-    )
+    subject = LARGE.get(name) or SUBJECTS[name]
+    model, options = subject.model(), replace(subject.options, emit="cuda-source")
+    project = driver.compile_model(model, BOARD, options)
+    result = run_job(Job(model, (project,), fix=options.fix, state=options.state, at=subject.at))
     said = result.as_json()["targets"][0]
     assert said["emulated"] is True
     assert result.ok, [run for run in said["runs"] if not run["ok"]]

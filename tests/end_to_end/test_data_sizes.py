@@ -52,10 +52,9 @@ def check(host: Any, made: Any, **arrays: Array) -> dict[str, Array]:
     return found
 
 
-@pytest.fixture(scope="module")
-def found() -> tuple[Any, Any]:
+def chosen_elements() -> Any:
     """What is not zero, and what follows from it: a matrix of as many rows."""
-    made = model(
+    return model(
         [
             helper.make_node("NonZero", ["x"], ["places"]),
             helper.make_node("Transpose", ["places"], ["rows"]),
@@ -70,6 +69,11 @@ def found() -> tuple[Any, Any]:
         {"places": (INT64, 2), "kept": (FLOAT, 2), "sums": (FLOAT, 1), "inverse": (INT64, 1),
          "total": (FLOAT, 0)},
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found() -> tuple[Any, Any]:
+    made = chosen_elements()
     return made, rx.compile(made, bounds={"n": 7, "m": 9}, name="found").host(sanitize=True)
 
 
