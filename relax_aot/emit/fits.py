@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from relax_aot.ir.dim_expr import Atom, Monomial, quotient
+from relax_aot.ir.dim_expr import Atom, Monomial, quotient, term_quotient
 from relax_aot.ir.dims import ZERO, Bounds, Dim, FloorDiv, Max, Min, Mod, interval
 from relax_aot.ir.loops import Bind, For, If, Let, Stmt, index_dims
-from relax_aot.ir.simplify import simplify
 from relax_aot.planning import GREATEST_BYTES, Plan, TooLarge
 from relax_aot.planning.steps import Branch, walk_steps
+
+_STEPS = 64
+"""Of a division of polynomials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Reach:
     """Of names that stand for an expression."""
     lasts: Mapping[str, Dim] = field(default_factory=dict)
     """The last value of variables whose first is not negative."""
+    facts: frozenset[Dim] = frozenset()
+    """What is not negative where an index is computed: loops around it run."""
 
     def extended(self, name: str, reach: Dim) -> Reach:
         values = {n: value for n, value in self.values.items() if n != name}
@@ -42,7 +46,8 @@ class Reach:
         inner = self.extended(loop.variable, ends)
         if not _never_negative(loop.start, self):
             return inner
-        return replace(inner, lasts={**self.lasts, loop.variable: loop.stop - 1})
+        facts = self.facts.union(_positive(loop.stop)) if loop.start == ZERO else self.facts
+        return replace(inner, lasts={**self.lasts, loop.variable: loop.stop - 1}, facts=facts)
 
     def after(self, let: Let) -> Reach:
         found = self.extended(let.name, _of_value(let.value, self))
@@ -55,8 +60,7 @@ def index_reach(plan: Plan) -> Dim:
     symbols = plan.module.symbols
     entry: dict[str, Dim] = {s.name: Dim.of(s.name) for s in symbols if not s.inner}
     inner = {s.name: Dim.of(s.high) for s in symbols if s.inner}
-    ranges = Bounds.of({s.name: (s.low, s.high) for s in symbols})
-    reach = Reach(entry | inner, ranges.lows)
+    reach = Reach(entry | inner, _lows(plan))
     for node in walk_steps(plan.program.nodes):
         if isinstance(node, Branch):
             for size in node.sizes:
@@ -172,33 +176,43 @@ def _of_atom(atom: Atom, reach: Reach) -> Dim:
 
 def _of_quotient(atom: FloorDiv, reach: Reach) -> Dim | None:
     """Where a number that is not negative and at most `m*n - 1` is divided by `n`: of `m`."""
-    known = set(reach.bounds)
-    if not _never_negative(atom.numerator, reach) or not atom.denominator.symbols <= known:
+    if not _never_negative(atom.numerator, reach):
         return None
-    for last in _lasts(atom.numerator, reach):
-        if not last.symbols <= known:
-            continue
-        found = simplify(last // atom.denominator, reach.bounds)
-        if atom.denominator not in {o.denominator for o in _quotients(found)}:
-            return _reach(found, reach)
+    wholes = (_exact(last + 1, atom.denominator) for last in _lasts(atom.numerator, reach))
+    found = next((whole for whole in wholes if whole is not None), None)
+    return None if found is None else _reach(found, reach)
+
+
+def _exact(whole: Dim, by: Dim) -> Dim | None:
+    """The polynomial that is `whole` when multiplied by `by`."""
+    found = ZERO
+    for _ in range(_STEPS):
+        if whole == ZERO:
+            return found
+        steps = (term_quotient(term, by.terms[0]) for term in whole.terms)
+        step = next((one for one in steps if one is not None), None)
+        if step is None:
+            return None
+        found, whole = found + step, whole - step * by
     return None
 
 
-def _quotients(dim: Dim) -> Iterator[FloorDiv]:
-    return (atom for part in dim.parts for atom in part.atoms if isinstance(atom, FloorDiv))
-
-
 def _lasts(dim: Dim, reach: Reach) -> Iterator[Dim]:
-    """What `dim` is not greater than."""
-    ((c, monomial), *more) = dim.terms or ((0, ()),)
-    if more or c != 1 or len(monomial) != 1 or monomial[0][1] != 1:
-        yield dim
+    """What `dim` is not greater than. Divisors are extents of loops that run, so above 0."""
+    rest = _remainder(dim, reach)
+    if rest is not None and rest[0] == 1 and rest[2] == ZERO:
+        yield rest[1] - 1
         return
-    match monomial[0][0]:
+    atom = next((atom for atom in dim.atoms if dim == Dim.of(atom)), None)
+    match atom:
         case str(name) if name in reach.values:
             yield from _lasts(reach.values[name], reach)
         case str(name) if name in reach.lasts:
             yield reach.lasts[name]
+        case FloorDiv(numerator, denominator):
+            for last in _lasts(numerator, reach):
+                whole = _exact(last + 1, denominator)
+                yield dim if whole is None else whole - 1
         case Min(args):
             for arg in args:
                 yield from _lasts(arg, reach)
@@ -217,54 +231,90 @@ def _of_value(dim: Dim, reach: Reach) -> Dim:
 
 def _remainder(dim: Dim, reach: Reach) -> tuple[int, Dim, Dim] | None:
     """(k, n, rest) where `dim` is `k*(m % n) + rest`, written with the quotient `m // n`."""
-    for c, monomial in dim.terms:
-        for atom, _ in monomial if c < 0 else ():
-            whole = _as_quotient(atom, reach)
-            if whole is None or len(whole.denominator.terms) != 1:
-                continue
-            ((by, divisor),) = whole.denominator.terms
-            k = -c // abs(by)
-            taken = k * Dim.of(atom) * whole.denominator
-            rest = dim + taken - k * whole.numerator
-            exact = quotient(monomial, ((atom, 1), *divisor)) == () and -c == k * by
-            if exact and len(rest.terms) < len(dim.terms):
-                return k, whole.denominator, rest
+    for atom in sorted(dim.atoms, key=str):
+        whole = _as_quotient(atom, reach)
+        if whole is None:
+            continue
+        others = ((c, quotient(monomial, ((atom, 1),))) for c, monomial in dim.terms)
+        factor = sum((Dim(((c, rest),)) for c, rest in others if rest is not None), ZERO)
+        times = _exact(-factor, whole.denominator)
+        if times is None or not times.is_constant or times.constant <= 0:
+            continue
+        rest = dim - factor * Dim.of(atom) - times * whole.numerator
+        if len(rest.terms) < len(dim.terms):
+            return times.constant, whole.denominator, rest
     return None
 
 
 def _as_quotient(atom: Atom, reach: Reach) -> FloorDiv | None:
-    if isinstance(atom, str) and atom in reach.values:
-        value = reach.values[atom]
-        return next(
-            (a for a in value.atoms if isinstance(a, FloorDiv) and value == Dim.of(a)), None
-        )
-    return atom if isinstance(atom, FloorDiv) else None
+    value = reach.values.get(atom, ZERO) if isinstance(atom, str) else Dim.of(atom)
+    found = (one for one in value.atoms if isinstance(one, FloorDiv) and value == Dim.of(one))
+    return next(found, None)
+
+
+def _positive(dim: Dim) -> Iterator[Dim]:
+    """What is 0 or more where a product of sizes is 1 or more."""
+    yield dim - 1
+    if len(dim.terms) == 1:
+        for atom in dim.atoms:
+            if isinstance(atom, FloorDiv) and atom.denominator.is_constant:
+                yield atom.numerator - atom.denominator
 
 
 def _never_negative(dim: Dim, reach: Reach) -> bool:
-    """A sum of sizes, of variables that begin at 0 and the like."""
+    """A sum of sizes above their lows, of variables that begin at 0 and the like."""
+    if dim in reach.facts:
+        return True
     if dim.symbols <= set(reach.bounds) and interval(dim, reach.bounds)[0] >= 0:
         return True
-    if all(c > 0 and all(_is_size(atom, reach) for atom, _ in m) for c, m in dim.terms):
-        return True
+    above, lows = ZERO, {atom: _low(atom, reach) for atom in dim.atoms}
+    if all(low is not None for low in lows.values()):
+        names = {atom: Dim.of(f"above {number}") for number, atom in enumerate(lows)}
+        for c, monomial in dim.terms:
+            term = Dim.of(c)
+            for atom, power in monomial:
+                for _ in range(power):
+                    term = term * (names[atom] + (lows[atom] or 0))
+            above = above + term
+        if all(c > 0 for c, _ in above.terms):
+            return True
     found = _remainder(dim, reach)
     return found is not None and _never_negative(found[2], reach)
 
 
+def _low(atom: Atom, reach: Reach) -> int | None:
+    """What an atom is never below, at least 0; None where it may be negative."""
+    dim = Dim.of(atom)
+    if dim.symbols <= set(reach.bounds):
+        low = interval(dim, reach.bounds)[0]
+        if low >= 0:
+            return low
+    return 0 if _is_size(atom, reach) else None
+
+
 def _is_size(atom: Atom, reach: Reach) -> bool:
     match atom:
-        case str() if atom in reach.values:
-            return _never_negative(reach.values[atom], reach)
         case str():
-            return atom in reach.lasts or (
-                atom in set(reach.bounds) and _never_negative(Dim.of(atom), reach)
-            )
+            value = reach.values.get(atom)
+            return atom in reach.lasts if value is None else _never_negative(value, reach)
         case FloorDiv() | Mod():
             return all(_never_negative(part, reach) for part in (atom.numerator, atom.denominator))
         case Min():
             return all(_never_negative(arg, reach) for arg in atom.args)
         case Max():
             return any(_never_negative(arg, reach) for arg in atom.args)
+
+
+def _lows(plan: Plan) -> Bounds:
+    """The lows of sizes, also those that follow from conditions of a run."""
+    bounds = plan.module.bounds
+    lows = {s.name: s.low for s in plan.module.symbols}
+    for fact in bounds.facts:
+        for name in fact.symbols & lows.keys():
+            rest = fact - Dim.of(name)
+            if rest.is_constant:
+                lows[name] = max(lows[name], -rest.constant)
+    return Bounds.of({name: (low, low) for name, low in lows.items()}).lows
 
 
 def _join(*polynomials: Dim) -> Dim:
