@@ -62,6 +62,7 @@ def _prelu(node: Node) -> Results:
     """Before version 7 a vector of slopes is one per channel."""
     x, slope = node.arg(0), node.arg(1)
     if node.opset < 7 and slope.type.rank == 1 and x.type.rank > 2 and slope.type.shape[0] != ONE:
+        node.require_equal(x.type.shape[1], slope.type.shape[0], "one slope per channel")
         slope = node.reshape(slope, (*slope.type.shape, *[ONE] * (x.type.rank - 2)))
     return node.emit("prelu", x, slope)
 
