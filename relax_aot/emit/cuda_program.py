@@ -356,8 +356,8 @@ class _Writer:
         if lines:
             self.add(
                 self.controls.call(
-                    "leave", "an iteration ends", lines, (), (), {"turn": str(turn)},
-                    condition=word,
+                    "leave", "an iteration ends", lines, (), (),
+                    {"turn": str(turn)} if loop.count else {}, condition=word,
                 )
             )  # fmt: skip
 
