@@ -97,6 +97,17 @@ class TableView:
         return f"{self.interface.owner_prefix}_STATE_BYTES" if self.interface.has_state else "0"
 
     @property
+    def keeps_on_gpu(self) -> bool:
+        """A state is read for the harness; that of several entries is not."""
+        interface = self.interface
+        return interface.device and interface.has_state and interface.common is None
+
+    @property
+    def first_state(self) -> str:
+        """Where states begin, behind the header."""
+        return self.interface.states[0].macro
+
+    @property
     def links_block(self) -> bool:
         """The program has a separate block of weights that its harness may replace."""
         return self.interface.weights_apart and self.interface.weights_linked

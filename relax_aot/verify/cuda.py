@@ -38,11 +38,20 @@ class DriverBuildError(RelaxAotError):
     """The C++ compiler did not accept the kernels."""
 
 
-def kernel_text(source: str, file: str) -> str:
-    """C++ that registers each kernel of the CUDA C++ `source`, which is `file`."""
-    lines = ['#include "raot_shim.h"', f'#include "{file}"']
-    lines += [f"RAOT_SHIM_KERNEL({name}, {count})" for count, name in _KERNEL.findall(source)]
+def kernel_text(source: str, file: str, prefix: str = "") -> str:
+    """C++ that registers each kernel of the CUDA C++ `source`, which is `file`; with a prefix by
+    other names, so that one library may have the kernels of several models."""
+    kernels = _KERNEL.findall(source)
+    lines = ['#include "raot_shim.h"']
+    lines += [f"#define {name} {prefix}{name}" for _, name in kernels if prefix]
+    lines += [f'#include "{file}"']
+    lines += [f"RAOT_SHIM_KERNEL({prefix}{name}, {count})" for count, name in kernels]
     return "\n".join(lines) + "\n"
+
+
+def kernel_names(source: str) -> list[str]:
+    """The kernels of the CUDA C++ `source`."""
+    return [name for _, name in _KERNEL.findall(source)]
 
 
 def fake_driver(
@@ -50,27 +59,58 @@ def fake_driver(
 ) -> Path:
     """The shared library; built with `command`, or the C++ compiler of this machine."""
     name = f"{project.name}.cu"
-    family = data_dir("boards") / "families" / "cuda"
-    files = {file: (family / file).read_bytes() for file in (*SOURCES, *HEADERS)}
-    files[name] = project.files[name]
-    files["kernels.cpp"] = kernel_text(project.files[name].decode(), name).encode()
+    text = project.files[name]
+    kernels = kernel_text(text.decode(), name).encode()
+    return driver_of({name: text, "kernels.cpp": kernels}, command, flags)
+
+
+def driver_of(
+    files: Mapping[str, bytes], command: Sequence[str] = (), flags: Sequence[str] = ()
+) -> Path:
+    """The shared library with the kernels that these `.cpp` files register."""
     compiler = list(command or (str(_cpp()),))
-    options = [*FLAGS, *flags]
+    runtime = _runtime(compiler, flags)
 
     def make(folder: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
-            write_files(Path(scratch), files)
-            units = [file for file in files if file.endswith(".cpp")]
-            arguments = ["-shared", "-I.", *units, "-o", str(folder / DRIVER)]
-            line = [*compiler, *options, *arguments]
-            detail(" ".join(line))
-            done = subprocess.run(line, cwd=scratch, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise DriverBuildError(f"{compiler[0]} failed:\n{done.stderr[:4000]}")
+        units = sorted(file for file in files if file.endswith(".cpp"))
+        objects = [str(runtime / f"{Path(file).stem}.o") for file in SOURCES]
+        arguments = ["-shared", "-I.", *units, *objects, "-o", str(folder / DRIVER)]
+        _compiled({**_headers(), **files}, [*compiler, *FLAGS, *flags, *arguments])
 
     contents = (part for file in sorted(files) for part in (file, files[file]))
-    digest = digest_of([repr((compiler, options)), *contents])
+    digest = digest_of([str(runtime), repr((compiler, flags)), *contents])
     return cached_folder("cuda-driver", digest, make) / DRIVER
+
+
+def _runtime(compiler: Sequence[str], flags: Sequence[str]) -> Path:
+    """A folder of objects: what all models have in common."""
+    files = _headers() | {file: _text(file) for file in SOURCES}
+
+    def make(folder: Path) -> None:
+        for file in SOURCES:
+            arguments = ["-c", "-I.", file, "-o", str(folder / f"{Path(file).stem}.o")]
+            _compiled(files, [*compiler, *FLAGS, *flags, *arguments])
+
+    contents = (part for file in sorted(files) for part in (file, files[file]))
+    digest = digest_of([repr((compiler, FLAGS, flags)), *contents])
+    return cached_folder("cuda-runtime", digest, make)
+
+
+def _headers() -> dict[str, bytes]:
+    return {file: _text(file) for file in HEADERS}
+
+
+def _text(file: str) -> bytes:
+    return (data_dir("boards") / "families" / "cuda" / file).read_bytes()
+
+
+def _compiled(files: Mapping[str, bytes], line: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
+        write_files(Path(scratch), files)
+        detail(" ".join(line))
+        done = subprocess.run(line, cwd=scratch, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DriverBuildError(f"{line[0]} failed:\n{done.stderr[:4000]}")
 
 
 def _cpp() -> Path:

@@ -330,7 +330,7 @@ def _host_answer(project: Built, model: HostModel, case: Case) -> Answer:
 def _states(project: Built, case: Case, block: Array | None) -> dict[str, Array]:
     if block is None or not isinstance(project, Project):
         return {}
-    if not project.interface.has_host_state:
+    if not project.interface.has_state:
         return {}
     return states_of(project, case.sizes, block)
 

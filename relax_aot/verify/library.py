@@ -29,6 +29,8 @@ struct raot_model {
                void *const *outputs, int32_t *result);
     int32_t (*get_length)(const struct raot_buffers *memory, int32_t index);
     int (*truncate_length)(const struct raot_buffers *memory, int32_t index, int32_t length);
+    size_t kept_bytes;
+    int (*read_kept)(const struct raot_buffers *memory, void *kept);
 };
 extern struct raot_model raot_model;
 """
@@ -53,7 +55,7 @@ class RawResult:
     guards_ok: bool
     untouched: bool
     state: Bytes | None = None
-    """The state block after the call."""
+    """The state block after a call that succeeded; of a model on a GPU its part there."""
 
 
 class Guarded:
@@ -81,13 +83,14 @@ class Guarded:
 
 
 class Library:
-    """A shared library that exposes `raot_model`; keeps the state between calls."""
+    """A shared library that exposes `raot_model`, or a table of another name; keeps the state
+    between calls."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, table: str = "raot_model") -> None:
         self._ffi = cffi.FFI()
-        self._ffi.cdef(CDEF)
+        self._ffi.cdef(CDEF.replace(" raot_model;", f" {table};"))
         self._library = self._ffi.dlopen(str(path))
-        self.model: Any = self._library.raot_model
+        self.model: Any = getattr(self._library, table)
         self.alignment = int(self.model.alignment)
         self.arena_bytes = int(self.model.arena_bytes)
         self.state_bytes = int(self.model.state_bytes)
@@ -153,8 +156,18 @@ class Library:
             tuple(g.data for g in outputs),
             guards and kept,
             untouched and bool((arena.data == POISON).all()),
-            self._state.data.copy(),
+            self._kept() if status == 0 else None,
         )
+
+    def _kept(self) -> Bytes:
+        """The state block; of a model on a GPU what is there."""
+        if self.model.read_kept == self._ffi.NULL:
+            return self._state.data.copy()
+        kept = np.zeros(int(self.model.kept_bytes), np.uint8)
+        target = self._ffi.cast("void *", kept.ctypes.data)
+        if self.model.read_kept(self._memory(None, 0), target):
+            raise RuntimeError("the state on the GPU cannot be read")
+        return kept
 
     def _memory(self, arena: Guarded | None, size: int, shift: int = 0) -> Any:
         memory = self._ffi.new("struct raot_buffers *")

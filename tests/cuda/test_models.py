@@ -21,6 +21,7 @@ from tests.end_to_end.growing_models import STATE, attention
 from tests.end_to_end.subjects import SHARED, SILERO, SUBJECTS, Subject
 from tests.end_to_end.test_data_sizes import chosen_elements
 from tests.end_to_end.test_loops import HALVED, check
+from tests.models.catalog import CATALOGUE
 from tests.models.detector import detector
 from tests.models.encoder import encoder
 from tests.models.u_net import u_net
@@ -136,3 +137,15 @@ def test_a_loop_that_data_end_is_launched_to_its_bound(halved: Any, most: int) -
         at = np.array(limit, np.float32)
         found = check(halved, HALVED, x=x, limit=at, most=np.array(most, np.int64))
         assert found["all"].shape[0] <= most
+
+
+@pytest.mark.long
+def test_a_state_on_the_gpu_is_compared() -> None:
+    subject = SUBJECTS["gru_tagger"]
+    options = replace(
+        subject.options, emit="cuda-source", state=dict(CATALOGUE["gru_tagger"].state)
+    )
+    project = driver.compile_model(subject.model(), BOARD, options)
+    result = run_job(Job(subject.model(), (project,), state=options.state, at=({"n": 3},)))
+    assert result.ok
+    assert [d.name for run in result.targets[0].runs for d in run.states] == ["stateN"] * 4

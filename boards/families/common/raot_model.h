@@ -39,6 +39,9 @@ struct raot_model {
     int32_t (*get_length)(const struct raot_buffers *memory, int32_t index);
     enum raot_status (*truncate_length)(const struct raot_buffers *memory, int32_t index,
                                         int32_t length);
+    /* of a state on a GPU: its bytes, and a copy of them; or null */
+    size_t kept_bytes;
+    enum raot_status (*read_kept)(const struct raot_buffers *memory, void *kept);
 };
 
 extern const struct raot_model raot_model;
