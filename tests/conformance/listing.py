@@ -20,6 +20,7 @@ from tests.conformance.running import (
     Outcome,
     compiled_apart,
     compiled_fixed,
+    compiled_for_gpu,
     compiled_symbolic,
 )
 from tests.conformance.symbols import Symbolic, apart, opened
@@ -31,14 +32,20 @@ MODES: dict[str, tuple[tuple[str, ...], Callable[[Case], Outcome | None]]] = {
     "fixed": (("core", "extended"), compiled_fixed),
     "symbolic": (("core",), compiled_symbolic),
     "apart": (("core",), compiled_apart),
+    "gpu": (("core",), compiled_for_gpu),
 }
 """The classes that each mode takes, and what tells the fate of a case without its C."""
+EVERY = {"gpu": 6}
+"""A mode takes one case of so many, or all."""
 TITLES = {
     "fixed": "Refused with fixed sizes",
     "symbolic": "Refused with every axis symbolic",
     "apart": "Refused with every axis a separate symbol",
+    "gpu": "Refused for a GPU",
 }
-OPENED: dict[str, Callable[[Case], Symbolic | None]] = {"symbolic": opened, "apart": apart}
+OPENED: dict[str, Callable[[Case], Symbolic | None]] = {
+    "symbolic": opened, "apart": apart, "gpu": opened,
+}  # fmt: skip
 """How axes become symbols; None where a case has none."""
 
 INTRODUCTION = """
@@ -58,6 +65,8 @@ element types without arithmetic on small cores.
   not allow such sizes, the C must return an error.
 - *apart*: as *symbolic*, but every axis is a separate symbol, also those of weights and lists of
   sizes. Lists and weights keep their values at other sizes.
+- *gpu*: as *symbolic*, one of six cases, for `jetson-orin-nano`: the host's C without sanitizers,
+  and the kernels on the emulated GPU.
 
 All cases take 31 minutes on one core (40 cases share a build), or 16 minutes on two with
 `pytest -n 2 -m long tests/conformance`. The gate runs a small sample.
@@ -72,6 +81,11 @@ Listing = dict[str, Any]
 def read() -> Listing:
     listing: Listing = json.loads(DATA.read_text(encoding="utf-8"))
     return listing
+
+
+def taken(mode: str) -> list[Case]:
+    """The cases of a mode."""
+    return cases_of(*MODES[mode][0])[:: EVERY.get(mode, 1)]
 
 
 def reason_of(message: str) -> str:
@@ -90,10 +104,9 @@ def _nameless(text: str) -> str:
 
 def tried(mode: str, pattern: str = "") -> Iterator[Outcome]:
     """The fate of each case whose name matches, where the mode takes it at all."""
-    scopes, attempt = MODES[mode]
-    for case in cases_of(*scopes):
+    for case in taken(mode):
         if re.search(pattern, case.name):
-            outcome = attempt(case)
+            outcome = MODES[mode][1](case)
             if outcome is not None and outcome.kind not in ("pass", "refused"):
                 raise AssertionError(f"{outcome.name}: {outcome.kind}: {outcome.detail}")
             if outcome is not None:
@@ -150,10 +163,10 @@ def sizes_of_modes() -> dict[str, dict[str, int]]:
     """How many cases each mode takes of each class."""
     counts: dict[str, dict[str, int]] = {}
     for mode, (scopes, _) in MODES.items():
-        taken = cases_of(*scopes)
+        cases = taken(mode)
         if mode in OPENED:
-            taken = [case for case in taken if OPENED[mode](case) is not None]
-        counts[mode] = {scope: sum(case.scope == scope for case in taken) for scope in scopes}
+            cases = [case for case in cases if OPENED[mode](case) is not None]
+        counts[mode] = {scope: sum(case.scope == scope for case in cases) for scope in scopes}
     return counts
 
 

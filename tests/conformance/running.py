@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases through the compiler, the host's C compiler and the sanitizers, many at once."""
+"""Cases through the compiler, the host's C compiler and the sanitizers or the emulated GPU, many
+at once."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from onnx.backend.test.runner import Runner
 import relax_aot as rx
 from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
+from relax_aot.verify.cuda import DriverBuildError
 from relax_aot.verify.host import (
     STATUS_NAMES,
     STRICT_FLAGS,
@@ -25,12 +27,14 @@ from relax_aot.verify.host import (
 from relax_aot.verify.sizes import ordered_inputs, sizes_of
 from tests.conformance import oracle
 from tests.conformance.cases import Case, fed_inputs
+from tests.conformance.emulated_gpu import run_each_on_gpu
 from tests.conformance.symbols import Symbolic, apart, opened, resized
 from tests.planning.batch import Ran, Run, Stopped, run_each
 
 NAMED_BOUND = re.compile(r"--bound (\w+)=")
 NOT_THERE = re.compile(r"--bound (\w+): (?:the model has )?no|the bound (\w+): the model has no")
 ATTEMPTS = 12
+GPU = "jetson-orin-nano"
 RTOL, ATOL = 1e-3, 1e-5
 """At other sizes than the case's, against an oracle of the same precision."""
 
@@ -81,15 +85,16 @@ def run_fixed(cases: Sequence[Case]) -> list[Outcome]:
     return outcomes + _executed(trials)
 
 
-def run_symbolic(cases: Sequence[Symbolic]) -> list[Outcome]:
-    """Each case compiled once, at its own sizes, with each size 1, and at the bounds."""
+def run_symbolic(cases: Sequence[Symbolic], board: str = "host") -> list[Outcome]:
+    """Each case compiled once, at its own sizes, with each size 1, and at the bounds. Boards are
+    the host and those with a GPU."""
     outcomes: list[Outcome] = []
     trials: list[Trial] = []
     at: list[dict[str, list[Any]]] = []
     requests: list[oracle.Request] = []
     for symbolic in cases:
         case = symbolic.case
-        found = _compiled(case, symbolic.model, symbolic.bounds)
+        found = _compiled(case, symbolic.model, symbolic.bounds, board)
         if isinstance(found, Outcome):
             outcomes.append(found)
             continue
@@ -143,15 +148,20 @@ def compiled_symbolic(case: Case) -> Outcome | None:
     return _compiled_as(case, opened(case))
 
 
+def compiled_for_gpu(case: Case) -> Outcome | None:
+    """The same for a board with a GPU."""
+    return _compiled_as(case, opened(case), GPU)
+
+
 def compiled_apart(case: Case) -> Outcome | None:
     """The same with a symbol for each axis."""
     return _compiled_as(case, apart(case))
 
 
-def _compiled_as(case: Case, symbolic: Symbolic | None) -> Outcome | None:
+def _compiled_as(case: Case, symbolic: Symbolic | None, board: str = "host") -> Outcome | None:
     if symbolic is None:
         return None
-    return _fate(_compiled(case, symbolic.model, symbolic.bounds))
+    return _fate(_compiled(case, symbolic.model, symbolic.bounds, board))
 
 
 def _fate(found: Trial | Outcome) -> Outcome:
@@ -170,16 +180,19 @@ def _declared(case: Case) -> dict[str, tuple[int, int]]:
     return bounds
 
 
-def _compiled(case: Case, model: ModelProto, bounds: dict[str, tuple[int, int]]) -> Trial | Outcome:
+def _compiled(
+    case: Case, model: ModelProto, bounds: dict[str, tuple[int, int]], board: str = "host"
+) -> Trial | Outcome:
     """Bounds that the compiler asks for by name are given: twice the case's greatest size."""
     arrays = [array for inputs, outputs in case.data for array in (*inputs, *outputs)]
     largest = max([8, *(size for array in arrays for size in np.shape(array))])
     asked: list[str] = []
+    options: dict[str, Any] = {} if board == "host" else {"board": board, "emit": "cuda-source"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(ATTEMPTS):
             try:
-                project = rx.compile(model, bounds=bounds, name=c_name(case.name))
+                project = rx.compile(model, bounds=bounds, name=c_name(case.name), **options)
                 return Trial(case, project.built, tuple(asked))
             except RelaxAotError as error:
                 text = str(error)
@@ -236,9 +249,10 @@ def _executed(trials: Sequence[Trial]) -> list[Outcome]:
     runs = [run for trial in trials for run in trial.runs]
     if not runs:
         return [_judged(trial, []) for trial in trials]
+    run_them = run_each_on_gpu if runs[0].project.board.cuda else run_each
     try:
-        ran = run_each(runs, STRICT_FLAGS)
-    except HostBuildError as error:
+        ran = run_them(runs, STRICT_FLAGS)
+    except (HostBuildError, DriverBuildError) as error:
         if len(trials) == 1:
             return [Outcome(trials[0].case.name, "build", str(error))]
         return [outcome for trial in trials for outcome in _executed([trial])]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backend cases of the `onnx` package through C under the sanitizers.
 
-The gate takes every so many cases; the whole of both modes is `long`. Where another version
+The gate takes every so many cases; the whole of all modes is `long`. Where another version
 of `onnx` than the list's is installed its cases may be others, so that only faults count.
 """
 
@@ -15,13 +15,13 @@ import onnx
 import pytest
 
 from tests.conformance import listing
-from tests.conformance.cases import Case, cases_of
-from tests.conformance.running import Outcome, run_fixed, run_symbolic
+from tests.conformance.cases import Case
+from tests.conformance.running import GPU, Outcome, run_fixed, run_symbolic
 from tests.conftest import ROOT
 
 BATCHES = 40
 """Parts of the whole, each one library of C."""
-GATE_STEP = {"fixed": 70, "symbolic": 90, "apart": 180}
+GATE_STEP = {"fixed": 70, "symbolic": 90, "apart": 180, "gpu": 40}
 """The gate takes one case of so many, ..."""
 ALWAYS = {
     "fixed": (
@@ -31,9 +31,10 @@ ALWAYS = {
     ),
     "symbolic": ("test_linear_attention_gated_per_head_decay", "test_reshape_allowzero_reordered"),
     "apart": ("test_unsqueeze_two_axes", "test_gathernd_example_int32", "test_and_bcast4v4d"),
+    "gpu": (),
 }
 """... and those that showed a fault once, ..."""
-REFUSED_STEP = {"fixed": 1, "symbolic": 1, "apart": 12}
+REFUSED_STEP = {"fixed": 1, "symbolic": 1, "apart": 12, "gpu": 12}
 """... and one of so many that are refused."""
 
 
@@ -46,7 +47,8 @@ def outcomes_of(mode: str, cases: Sequence[Case]) -> list[Outcome]:
     if mode == "fixed":
         return run_fixed(cases)
     made = listing.OPENED[mode]
-    return run_symbolic([found for case in cases if (found := made(case)) is not None])
+    opened = [found for case in cases if (found := made(case)) is not None]
+    return run_symbolic(opened, GPU if mode == "gpu" else "host")
 
 
 def faults(outcomes: Sequence[Outcome]) -> list[str]:
@@ -79,7 +81,7 @@ def check(mode: str, cases: Sequence[Case], known: listing.Listing) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", listing.MODES)
 def test_some_cases_are_right_or_refused_as_listed(mode: str, known: listing.Listing) -> None:
-    cases = cases_of(*listing.MODES[mode][0])
+    cases = listing.taken(mode)
     chosen = cases[:: GATE_STEP[mode]]
     refused = list(known[mode]["refused"])[:: REFUSED_STEP[mode]]
     wanted = {*ALWAYS[mode], *refused} - {case.name for case in chosen}
@@ -93,7 +95,7 @@ def test_some_cases_are_right_or_refused_as_listed(mode: str, known: listing.Lis
 def test_all_cases_are_right_or_refused_as_listed(
     mode: str, batch: int, known: listing.Listing
 ) -> None:
-    check(mode, cases_of(*listing.MODES[mode][0])[batch::BATCHES], known)
+    check(mode, listing.taken(mode)[batch::BATCHES], known)
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ WHOLE = """
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param(ROWS.format(rows=100, columns=600), id="warps"),
+        pytest.param(ROWS.format(rows=40, columns=600), id="warps"),
         pytest.param(ROWS.format(rows=1, columns=3000), id="block"),
         pytest.param(WHOLE, id="parts"),
     ],
@@ -43,8 +43,9 @@ WHOLE = """
 def test_a_sum_is_rounded_once(text: str) -> None:
     (kernel,) = schedule_device(example_module(text), TARGET).kernels
     shape = [size.constant for size in kernel.inputs[0].shape]
-    x = np.random.default_rng(0).uniform(0, 0.4, shape).astype(np.float16)
-    (found,) = run_kernel(kernel, [x], {})
-    exact = x.astype(np.float64).sum(-1)
-    # Sums of floats are 200 times as exact as the result.
-    assert (np.abs(found - exact) <= np.spacing(exact.astype(np.float16)) * 0.51).all()
+    for seed in range(6):
+        x = np.random.default_rng(seed).uniform(0, 0.4, shape).astype(np.float16)
+        (found,) = run_kernel(kernel, [x], {})
+        exact = x.astype(np.float64).sum(-1)
+        # Sums of floats are 200 times as exact as the result.
+        assert (np.abs(found - exact) <= np.spacing(exact.astype(np.float16)) * 0.51).all()
