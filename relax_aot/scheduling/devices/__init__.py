@@ -17,6 +17,7 @@ from relax_aot.ir.loops import Buffer, For, Kernel, Let, Stmt, walk
 from relax_aot.ir.rewrite import map_buffers, map_statements, rewrite_module
 from relax_aot.ir.types import TensorType
 from relax_aot.scheduling.apply import is_finite
+from relax_aot.scheduling.devices.conditions import with_inner_conditions
 from relax_aot.scheduling.devices.forms import Form
 from relax_aot.scheduling.devices.interchange import interchanged
 from relax_aot.scheduling.devices.proofs import Proofs
@@ -55,6 +56,7 @@ def _form(kernel: Kernel, module: Module, target: Target) -> Form:
     kernel = _serial(kernel, target)
     kernel = replace(kernel, in_place=tuple(_unordered_pairs(kernel, module.bounds)))
     if not kernel.parallel:
+        kernel = with_inner_conditions(kernel)
         kernel = interchanged(kernel, module.bounds)
         kernel = in_parts(kernel, module.bounds, ordered=target.partial_sums < 2)
     return Form(kernel, module.bounds, context)

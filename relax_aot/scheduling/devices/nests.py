@@ -17,6 +17,7 @@ from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, dim_max, row_major, simpli
 from relax_aot.ir.loops import Bind, Declare, For, If, Let, Stmt
 from relax_aot.ir.names import defined_name
 from relax_aot.ir.rewrite import map_index_dims
+from relax_aot.scheduling.devices.choices import choice_of
 from relax_aot.scheduling.devices.proofs import Proofs, accessed, outer_scalars
 from relax_aot.scheduling.nest import coefficient, greatest, without_lets
 
@@ -115,6 +116,7 @@ def shared_inside(body: tuple[Stmt, ...], proofs: Proofs, bounds: Bounds) -> int
             case For():
                 nest = nest_of(stmt, bounds, proofs.independent)
                 nest = nest or nest_of(stmt, bounds, lambda one: bool(proofs.reduced(one)))
+                nest = nest or nest_of(stmt, bounds, lambda one: choice_of(one) is not None)
                 inner = shared_inside(stmt.body, proofs, bounds_inside(stmt, bounds))
                 most = max(most, nest.greatest if nest is not None else 0, inner)
             case If():

@@ -164,7 +164,12 @@ def outer_scalars(body: Iterable[Stmt]) -> set[Local]:
     """The scalars that statements assign and do not declare."""
     inner = list(walk(body))
     declared = {stmt.local for stmt in inner if isinstance(stmt, Declare)}
-    return {stmt.local for stmt in inner if isinstance(stmt, Assign)} - declared
+    return assigned(inner) - declared
+
+
+def assigned(body: Iterable[Stmt]) -> set[Local]:
+    """The scalars that statements assign."""
+    return {stmt.local for stmt in walk(body) if isinstance(stmt, Assign)}
 
 
 def reductions(loop: For) -> tuple[Reduced, ...]:

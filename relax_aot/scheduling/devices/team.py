@@ -8,13 +8,13 @@ one. In a team of several warps, a barrier stands between accesses of the same m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from relax_aot import microkernels
 from relax_aot.ir.axes import LANE, LANES, REGISTER, SHARED
-from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, dim_max
 from relax_aot.ir.loops import (
     Assign,
     Barrier,
@@ -24,6 +24,7 @@ from relax_aot.ir.loops import (
     For,
     If,
     Index,
+    Lit,
     Load,
     Local,
     Reserve,
@@ -33,6 +34,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_exprs, map_statements
 from relax_aot.ir.types import DType
+from relax_aot.scheduling.devices.choices import NOWHERE, Choice, choice_of
 from relax_aot.scheduling.devices.nests import (
     LEAST,
     Nest,
@@ -44,6 +46,7 @@ from relax_aot.scheduling.devices.nests import (
     shared_inside,
 )
 from relax_aot.scheduling.devices.proofs import Proofs, Reduced, accessed, cast, outer_scalars
+from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.writer import Writer
 
 COLLECTIVES = {"+": "sum", "max": "max", "min": "min"}
@@ -184,8 +187,11 @@ class Team:
                 return
         sums = self.proofs.reduced(loop) or ()
         nest = nest_of(loop, self.bounds, lambda one: self.proofs.reduced(one) == sums)
+        choice = choice_of(loop)
         if sums and nest is not None and nest.greatest >= REDUCED:
             self.reduce(nest, sums)
+        elif choice is not None and greatest(loop.extent, self.bounds) >= REDUCED:
+            self.choose(loop, choice)
         elif inside or any(isinstance(stmt, Store) for stmt in walk((loop,))):
             self.serial(loop)
         else:
@@ -295,6 +301,58 @@ class Team:
         turn = w.fresh("part")
         each = one.combined(total, Load(cells, (Dim.of(turn),)))
         self.add(For(turn, ZERO, Dim.of(self.warps), (Assign(total, each),)))
+
+    def choose(self, loop: For, choice: Choice) -> None:
+        """A choice of each lane, then one of all."""
+        w, kinds = self.w, (choice.best.dtype, choice.place.dtype)
+        names = (choice.best.name, choice.place.name)
+        shape = (Dim.of(self.others), Dim.of(LANES))
+        cells = [
+            Buffer(w.fresh(f"{name}_lanes"), kind, shape, SHARED)
+            for name, kind in zip(names, kinds, strict=True)
+        ]
+        self.memory += cells
+        own = [Local(w.fresh(name), kind) for name, kind in zip(names, kinds, strict=True)]
+
+        def of_lane(at: Dim) -> None:
+            empty = Lit(0.0 if kinds[0].is_float else 0, kinds[0])
+            w.add(Declare(own[0], empty), Declare(own[1], NOWHERE))
+            taken = (Assign(own[0], choice.value), Assign(own[1], Index(Dim.of(loop.variable))))
+            body = (If(choice.first(own[0], own[1]), taken, ()),)
+            nest = Nest((loop,), body, dim_max(loop.extent, 0), 1)
+            self.iterations(nest, at, self.warps * LANES, body)
+            lane = at if self.warps == 1 else at - self.warp * LANES
+            w.add(*(Store(cell, (self.warp, lane), local)
+                    for cell, local in zip(cells, own, strict=True)))  # fmt: skip
+
+        self.lanes(of_lane)
+        for step in range(1, LANES.bit_length()):
+            self.choose_half(choice, cells, LANES >> step)
+        self.add(*(Declare(local, Load(cell, (ZERO if self.warps > 1 else self.warp, ZERO)))
+                   for cell, local in zip(cells, own, strict=True)))  # fmt: skip
+        if self.warps > 1:
+            turn = w.fresh("part")
+            other = [Load(cell, (Dim.of(turn), ZERO)) for cell in cells]
+            taken = tuple(Assign(*pair) for pair in zip(own, other, strict=True))
+            merged = If(choice.replaces((other[0], other[1]), (own[0], own[1])), taken, ())
+            self.add(For(turn, ONE, Dim.of(self.warps), (merged,)))
+        found = Binary("<=", Lit(0, DType.I64), own[1])
+        better = Binary("&&", found, choice.beats(own[0], choice.best))
+        self.add(If(better, (Assign(choice.best, own[0]), Assign(choice.place, own[1])), ()))
+
+    def choose_half(self, choice: Choice, cells: Sequence[Buffer], half: int) -> None:
+        """Of two choices, the lower lane keeps the one that the plain loop would."""
+        w = self.w
+        with w.block() as made, parallel(w, "l", LANES, "lane") as lane:
+            own, other = (
+                [Load(cell, (self.warp, at)) for cell in cells] for at in (lane, lane + half)
+            )
+            stores = tuple(
+                Store(one.buffer, one.index, two) for one, two in zip(own, other, strict=True)
+            )
+            taken = choice.replaces((other[0], other[1]), (own[0], own[1]))
+            w.add(If(below(lane, ONE * half), (If(taken, stores, ()),), ()))
+        w.add(*made)
 
     def halve(self, one: Reduced, buffer: Buffer, half: int) -> None:
         with self.w.block() as made, parallel(self.w, "l", LANES, "lane") as lane:

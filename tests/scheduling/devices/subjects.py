@@ -188,6 +188,41 @@ KERNELS = {
             %y[i] = place
           }
         }""",
+    "loops under a condition": """
+        kernel @k(%x: f32[n, m], %at: i32[n]) -> (%y: f32[n, m], %z: f32[n]) {
+          if (%at[0] < 5:i32) {
+            for i in 0..n {
+              for j in 0..m {
+                %y[i, j] = (%x[i, j] * 2.0:f32)
+              }
+            }
+            for i in 0..n {
+              %z[i] = %x[i, 0]
+            }
+          } else {
+            for i in 0..n {
+              %z[i] = 0.0:f32
+              for j in 0..m {
+                %y[i, j] = %x[i, m - j - 1]
+              }
+            }
+          }
+        }""",
+    "a condition that changes": """
+        kernel @k(%x: f32[n, m]) -> (%y: f32[n, m]) {
+          for i in 0..n {
+            for j in 0..m {
+              %y[i, j] = %x[i, j]
+            }
+          }
+          if (%y[0, 0] < 1.0:f32) {
+            for i in 0..n {
+              for j in 0..m {
+                %y[i, j] = (%y[i, j] + 1.0:f32)
+              }
+            }
+          }
+        }""",
     "gathered rows": """
         kernel @k(%x: f32[n, m], %at: i32[n]) -> (%y: f32[n, m]) {
           for i in 0..n {

@@ -90,7 +90,8 @@ FORMS = {
     "elements": [THREADS], "transposed": [THREADS], "softmax": [WARPS], "columns": [THREADS],
     "scratch of rows": [WARPS], "recurrence": [THREADS, f"barrier {WARPS}"],
     "steps of data": [THREADS, f"barrier {WARPS}"], "running sums": [THREADS],
-    "the place of the largest": [THREADS], "sums of quantized values": [WARPS],
+    "the place of the largest": [WARPS], "loops under a condition": [THREADS, THREADS, WARPS],
+    "sums of quantized values": [WARPS],
     "scattered sums": [THREADS, f"barrier {WARPS}"], "gathered rows": [THREADS],
 }  # fmt: skip
 
