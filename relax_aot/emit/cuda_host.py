@@ -78,7 +78,7 @@ def emit_device(
     block = _block_bytes(programs, [interface], plan.alignment)
     view = model_view(context, own.stored, (), options, ordered=ordered, device_bytes=block)
     device = _view(view, [context], [view], programs, machine, own)
-    return _rendered(view, (), device, text)
+    return replace(_rendered(view, (), device, text), launches=programs[0].launches)
 
 
 def emit_device_entries(

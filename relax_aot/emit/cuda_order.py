@@ -135,19 +135,40 @@ def _read(stmt: Stmt) -> Iterator[str]:
 
 MOST = 16
 """Iterations of a loop that is unrolled for its addresses alone."""
+LONG = 8
+"""Iterations up to which compilers take loops apart."""
 
 
 def unrolled(kernel: Kernel) -> Iterator[int]:
     """The identities of the serial loops whose variable, or a size computed from it, is an index
     of an array in registers: only a number as index keeps the array there. Short ones that move an
-    operand of a micro-kernel, too: a number is a part of its address."""
-    loops = (stmt for stmt in walk(kernel.body) if isinstance(stmt, For) and not stmt.axis)
-    for loop in loops:
-        if not loop.extent.is_constant:
-            continue
-        short = loop.extent.constant <= MOST
-        if loop.variable in _indices(loop.body, operands=short):
-            yield id(loop)
+    operand of a micro-kernel, too, as a number is a part of its address; those with barriers only
+    in a loop of some length, since compilers mix what no loop holds together, and registers do
+    not suffice for that."""
+    yield from _unrolled(kernel.body, within=False)
+
+
+def _unrolled(body: tuple[Stmt, ...], *, within: bool) -> Iterator[int]:
+    """`within`: of a serial loop that stays one, with more than LONG iterations."""
+    for stmt in body:
+        match stmt:
+            case For(axis="") if stmt.extent.is_constant:
+                here = stmt.extent.constant
+                short = here <= MOST and (within or not _has_barrier(stmt.body))
+                if stmt.variable in _indices(stmt.body, operands=short):
+                    yield id(stmt)
+                    yield from _unrolled(stmt.body, within=within)
+                else:
+                    yield from _unrolled(stmt.body, within=within or here > LONG)
+            case For():
+                yield from _unrolled(stmt.body, within=within or not stmt.axis)
+            case If():
+                yield from _unrolled(stmt.then, within=within)
+                yield from _unrolled(stmt.otherwise, within=within)
+
+
+def _has_barrier(body: tuple[Stmt, ...]) -> bool:
+    return any(isinstance(stmt, Barrier) for stmt in walk(body))
 
 
 def _indices(body: tuple[Stmt, ...], *, operands: bool) -> frozenset[str]:

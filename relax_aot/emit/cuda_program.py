@@ -24,7 +24,15 @@ from relax_aot.emit.cuda_control import (
     control_text,
 )
 from relax_aot.emit.cuda_control import Given as Pointer
-from relax_aot.emit.cuda_module import DeviceSource, Frame, Given, Note, Unit, device_sources
+from relax_aot.emit.cuda_module import (
+    DeviceLaunch,
+    DeviceSource,
+    Frame,
+    Given,
+    Note,
+    Unit,
+    device_sources,
+)
 from relax_aot.emit.interface import DimField
 from relax_aot.emit.kernels import call_text
 from relax_aot.emit.lengths import header_c
@@ -61,6 +69,8 @@ class DeviceProgram:
     lengths: Mapping[str, int]
     """The words of the lengths of growing states after the last run that succeeded, by the names
     of the source."""
+    launches: Mapping[str, tuple[DeviceLaunch, ...]]
+    """Those of each kernel."""
 
 
 def device_programs(
@@ -88,7 +98,7 @@ def device_programs(
         writer.commits()
         writer.report()
         shown = {f.symbol.name: own.sizes[f.symbol.name] for f in context.interface.results}
-        programs.append(DeviceProgram(tuple(writer.calls), shown, own.lengths))
+        programs.append(DeviceProgram(tuple(writer.calls), shown, own.lengths, source.launches))
     return tuple(programs), sources[0].text_with(control_text(views))
 
 

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from relax_aot.emit.cuda_module import DeviceLaunch
 from relax_aot.emit.header import HeaderView
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.view import ModelView
@@ -21,6 +23,8 @@ class Sources:
     view: ModelView
     header: HeaderView
     entries: tuple[ModelView, ...] = ()
+    launches: Mapping[str, tuple[DeviceLaunch, ...]] = field(default_factory=dict)
+    """Of a GPU: those of each kernel."""
 
     @property
     def const_bytes(self) -> int:

@@ -8,6 +8,8 @@ runs on a `core`; a `warp` is a group of `thread`s in lockstep, whose members ar
 from __future__ import annotations
 
 PARALLEL_AXES = ("block", "core", "warp", "thread", "lane")
+DEVICE_AXES = ("block", "warp", "thread", "lane")
+"""Those of a GPU."""
 
 LANES = 32
 """Lanes of a warp."""

@@ -8,11 +8,12 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from relax_aot.emit import emit
+from relax_aot.emit.cuda_module import DeviceLaunch
 from relax_aot.emit.header import LICENSE
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
@@ -64,6 +65,8 @@ class Project:
     """What of a quantized model stays in floats, and why."""
     quantized: Quantized | None = None
     """What quantization did, where it was asked for."""
+    launches: Mapping[str, tuple[DeviceLaunch, ...]] = field(default_factory=dict)
+    """Of a GPU: those of each kernel."""
 
     @property
     def arena_bytes(self) -> int:

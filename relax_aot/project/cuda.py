@@ -94,7 +94,7 @@ def assemble_device(
     files = _files(device, sources, [(plan, sources.interface)], {"": sources.interface})
     return Project(
         sources.interface.name, files, module, plan, sources.interface, board,
-        sources.const_bytes, _units(sources), sources.view,
+        sources.const_bytes, _units(sources), sources.view, launches=sources.launches,
     )  # fmt: skip
 
 

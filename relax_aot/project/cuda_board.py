@@ -38,6 +38,8 @@ class Cuda:
     """Of the memory, in 10^9 bytes a second."""
     lanes: int
     """Multiply-adds of floats that one multiprocessor begins in a cycle."""
+    matrix_lanes: int
+    """The same of half floats by matrix units; 0 where schedules do not use these."""
     threads: int
     """Threads that one multiprocessor holds at a time."""
 
@@ -65,8 +67,9 @@ def read_cuda(top: Table, family: str) -> Cuda | None:
         return None
     table = top.table("cuda")
     table.only(
-        "sm", "toolkits", "multiprocessors", "clock_mhz", "bandwidth_gbs", "lanes", "threads"
-    )
+        "sm", "toolkits", "multiprocessors", "clock_mhz", "bandwidth_gbs", "lanes",
+        "matrix_lanes", "threads",
+    )  # fmt: skip
     sm = table.count("sm")
     if sm not in CAPABILITIES:
         raise table.fail("sm", f"one of {', '.join(map(str, CAPABILITIES))}")
@@ -82,6 +85,7 @@ def read_cuda(top: Table, family: str) -> Cuda | None:
         table.count("clock_mhz"),
         table.positive("bandwidth_gbs"),
         table.count("lanes"),
+        table.count("matrix_lanes") if "matrix_lanes" in table.data else 0,
         table.count("threads"),
     )
 

@@ -16,6 +16,7 @@ from relax_aot.planning import Plan
 from relax_aot.planning.steps import Step, walk_steps
 from relax_aot.project import OutputError, Project
 from relax_aot.report.cost import Cost
+from relax_aot.report.device import LAUNCH_COLUMNS, TIMES, device_figures, launch_cells
 from relax_aot.report.figures import (
     chosen_sizes,
     constant_kinds,
@@ -104,6 +105,7 @@ class Report:
     constants: tuple[Row, ...]
     conditions: tuple[Row, ...]
     staged: tuple[Row, ...]
+    launches: tuple[Row, ...]
 
 
 def write_report(
@@ -137,7 +139,12 @@ def report_text(
 
 
 def _html(project: Project, at: Sequence[Mapping[str, int]], counted: Profile | None) -> str:
-    return render_html("report.html.j2", report=_report(project, at, counted))
+    return render_html(
+        "report.html.j2",
+        report=_report(project, at, counted),
+        launch_columns=LAUNCH_COLUMNS,
+        times=TIMES,
+    )
 
 
 def _svg(project: Project, at: Sequence[Mapping[str, int]], _: Profile | None) -> str:
@@ -216,6 +223,7 @@ def _report(project: Project, at: Sequence[Mapping[str, int]], counted: Profile 
             Row((one["value"], f"{one['greatest_bytes']:,}", one["why"]))
             for one in staged_values(plan)
         ),
+        launches=_launches(project, chosen),
     )  # fmt: skip
 
 
@@ -273,6 +281,12 @@ def _cost(cost: Cost | None) -> tuple[str, ...]:
     other = cost.operations + cost.functions
     parts = (cost.multiply_adds, other, cost.loaded_bytes, cost.stored_bytes)
     return tuple(f"{sign if part else ''}{part:,}" for part in parts)
+
+
+def _launches(project: Project, chosen: Sequence[Mapping[str, int]]) -> tuple[Row, ...]:
+    """Of a GPU."""
+    device = device_figures(project, chosen)
+    return tuple(map(Row, launch_cells(device))) if device is not None else ()
 
 
 def _fusion(project: Project) -> tuple[str, ...]:

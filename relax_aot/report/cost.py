@@ -9,11 +9,12 @@ expensive side counts, and the cost says that it is an upper bound.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
 from relax_aot.ir.access_ranges import access_ranges
+from relax_aot.ir.axes import DEVICE_AXES
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import (
     PLAIN,
@@ -43,6 +44,7 @@ from relax_aot.ir.loops import (
     walk,
 )
 from relax_aot.ir.microkernel import MicroKernel
+from relax_aot.report.blocks import first_block, on_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ Memo = dict[tuple[int, tuple[int, ...]], Cost]
 
 def cost_of(kernel: Kernel, sizes: Sizes) -> Cost:
     """`sizes` has a value for every symbol of the kernel."""
+    if on_device(kernel):
+        kernel = first_block(kernel, sizes)
     return _body(kernel.body, dict(sizes), {})
 
 
@@ -164,7 +168,11 @@ def _loop(loop: For, sizes: dict[str, int], memo: Memo) -> Cost:
     deciding = _deciding(loop.body)
     key = (id(loop), (start, stop, *(sizes[n] for n in sorted(deciding & sizes.keys()))))
     if key not in memo:
-        if loop.variable in deciding:
+        if loop.variable in deciding and loop.axis in DEVICE_AXES:
+            # Blocks and threads at the edges do less than the first; there are millions of them.
+            first = _body(loop.body, {**sizes, loop.variable: start}, memo)
+            memo[key] = replace(first.times(stop - start), exact=False)
+        elif loop.variable in deciding:
             iterations = (
                 _body(loop.body, {**sizes, loop.variable: turn}, memo)
                 for turn in range(start, stop)

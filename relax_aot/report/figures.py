@@ -14,6 +14,7 @@ from relax_aot.planning import Plan, inner_sizes
 from relax_aot.planning.steps import Step, walk_steps
 from relax_aot.project import Project
 from relax_aot.report.cost import Cost, cost_of
+from relax_aot.report.device import device_figures
 from relax_aot.report.memory_map import (
     bytes_at,
     curve_rows,
@@ -97,6 +98,7 @@ def figures(
         ],
         "staged": list(staged_values(plan)),
         "kernels": list(_kernels(plan, chosen)),
+        "device": device_figures(project, chosen),
         "instructions": None if counted is None else counted.as_json(),
         "constants": constant_kinds(plan),
         "states": [

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from relax_aot.report.device import LAUNCH_COLUMNS, TIMES, launch_cells
+
 LARGEST = 10
 """Values in the list of the largest."""
 
@@ -65,6 +67,10 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
             ("kernel", "multiply-adds", "loaded", "stored"),
             [(k["name"], *_cost(k["cost"][-1])) for k in kernels],
         )
+    if device := figures["device"]:
+        yield f"on the GPU at {_sizes(device['launches'][0]['at'][-1]['sizes'])}"
+        yield from _table(LAUNCH_COLUMNS, launch_cells(device))
+        yield TIMES
 
 
 def _cost(cost: dict[str, Any]) -> tuple[str, str, str]:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No kernel spills registers, whatever the depth of its products and the compiler."""
+
+from __future__ import annotations
+
+import pytest
+
+import relax_aot as rx
+from relax_aot.binaries.cubin import read_cubin
+from relax_aot.emit.cuda_module import device_source
+from relax_aot.project.board import load_board
+from relax_aot.scheduling.devices.matrix_units import matrix_product
+from relax_aot.scheduling.devices.products import product
+from relax_aot.toolchain.nvrtc import cubin
+from tests.conftest import ROOT
+from tests.cuda.toolkits import needs_compilers
+from tests.scheduling.devices.kernels import device_form
+
+pytestmark = needs_compilers
+
+GESTURE = ROOT / "examples" / "gesture" / "gesture.onnx"
+
+
+def spilled(text: str, name: str, sm: int, toolkit: int) -> dict[str, int]:
+    """The bytes of local memory of a thread, by kernel."""
+    code = read_cubin(cubin(text, name, sm, toolkit))
+    assert code.functions
+    return {f.name: f.local_bytes for f in code.functions if f.local_bytes}
+
+
+@pytest.mark.parametrize(
+    "board",
+    [
+        "jetson-orin-nano",
+        pytest.param("jetson-xavier", marks=pytest.mark.long),
+        pytest.param("jetson-thor", marks=pytest.mark.long),
+        pytest.param("cuda-sm90", marks=pytest.mark.long),
+    ],
+)
+def test_a_model_of_small_products_spills_nothing(board: str) -> None:
+    project = rx.compile(GESTURE, board=board, bounds={"n": 128}).built
+    cuda = load_board(board).cuda
+    assert cuda is not None and cuda.toolkits
+    text = project.files[f"{project.name}.cu"].decode()
+    for toolkit in cuda.toolkits:
+        assert spilled(text, project.name, cuda.sm, toolkit) == {}
+
+
+PRODUCT = """
+    symbol n in 1..4096
+    symbol m in 1..4096
+    symbol c in 1..4096
+    kernel @dot(%x: {x}, %w: {w}, %b: {kind}[{columns}]) -> (%y: {y}) {{
+      for i in 0..n {{
+        for j in 0..{columns} {{
+          local sum: {kind} = 0.0:{kind}
+          for k in 0..{depth} {{
+            sum = {added}
+          }}
+          %y[i, j] = max(({total} + %b[j]), 0.0:{kind})
+        }}
+      }}
+    }}"""
+
+
+def product_text(kind: str, depth: str, columns: str, *, transposed: bool) -> str:
+    place = "j, k" if transposed else "k, j"
+    return PRODUCT.format(
+        kind=kind,
+        depth=depth,
+        columns=columns,
+        x=f"{kind}[n, {depth}]",
+        w=f"{kind}[{columns}, {depth}]" if transposed else f"{kind}[{depth}, {columns}]",
+        y=f"{kind}[n, {columns}]",
+        added=f"fma(%x[i, k], %w[{place}], sum)"
+        if kind == "f32"
+        else f"(sum + (%x[i, k] * %w[{place}]))",
+        total="sum" if kind == "f32" else f"cast(cast(sum, f32, wrap), {kind}, wrap)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("depth", "columns"),
+    [
+        ("24", "50"),
+        *(
+            pytest.param(depth, columns, marks=pytest.mark.long)
+            for depth in ("8", "16", "24", "40", "72", "100", "136", "770", "m")
+            for columns in ("768", "c")
+        ),
+    ],
+)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_products_of_any_depth_spill_nothing(
+    kind: str, transposed: bool, depth: str, columns: str
+) -> None:
+    strategy = product if kind == "f32" else matrix_product
+    text = product_text(kind, depth, columns, transposed=transposed)
+    _, device, bounds = device_form(text, strategy)
+    if device is None:
+        assert kind == "f16" and depth == columns == "8", "no tiles for this product"
+        return
+    source = device_source("model", [device], bounds)
+    for sm, toolkit in ((87, 11), (90, 12)):
+        assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
