@@ -55,6 +55,8 @@ LANES = (4, 8)
 """How the threads of a warp share the rows and columns of a tile."""
 PAD = 4
 """Floats between rows of a tile in shared memory, which spread steps over banks."""
+MANY = 16
+"""Parts of a sum beyond which one more is less than a tenth of the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ class _Launch:
         results = (w, self.product, batch, (rows, columns), lambda i, j: sums[(i, j)])
         start_sums(*results)
         total = extent(self.product.steps)
-        parts = w.short("parts", ceildiv(total, tile.steps))
+        parts = w.short("parts", self._parts(total))
         for copy in copies:
             self._fetch(copy, ZERO, total)
         for copy in copies:
@@ -211,6 +213,14 @@ class _Launch:
                     self._put(copy, 1 - half)
                 w.add(Barrier("thread"))
         finish_sums(*results)
+
+    def _parts(self, total: Dim) -> Dim:
+        """How often a tile is filled. Rather a last part of zeros than one that lacks its pair: a
+        branch inside of the loop takes more registers than there are."""
+        parts = ceildiv(total, self.tile.steps)
+        if parts.is_constant and parts.constant > MANY:
+            return Dim.of(-(-parts.constant // 2) * 2)
+        return parts
 
     def _results(self, thread: Dim) -> tuple[Dim, Dim]:
         """The first row and column of a thread in the tile."""
@@ -233,7 +243,8 @@ class _Launch:
         w, product = self.w, self.product
         with w.range("e", copy.each) as e:
             position = part + copy.first + e
-            partial = simplify(total % self.tile.steps, w.bounds) != 0
+            copied = self._parts(total) * self.tile.steps
+            partial = simplify(copied - total, w.bounds) != 0
             conditions = [below(position, total)] if partial else []
             at = {**copy.at, **split(w, product.steps, position)}
             conditions += inside(at, copy.ends)
