@@ -21,6 +21,10 @@ IDENTITY = struct.Struct("<8sII16sIII8x")
 """What the header begins with; three checksums follow."""
 _HEADER_BYTES = IDENTITY.size + 12
 _ENTRY = struct.Struct("<IIII")
+LINE_BYTES = 64
+"""A line of a host's cache. Vectors that cross lines take two accesses."""
+_LARGE_BYTES = 4096
+"""Constants from this size on begin with a line."""
 _LOW = 2**32 - 1
 _HIGH_SHIFT = 8
 """Upper bits of an offset follow the element type in the third word of an entry."""
@@ -38,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Constants in order, each at a multiple of the alignment, and where it all ends."""
+    """Constants in order, each at a multiple of its alignment, and where it all ends."""
 
     data_offset: int
     parts: tuple[Part, ...]
@@ -86,14 +90,23 @@ class Layout:
         return b"".join([header, struct.pack("<I", zlib.crc32(header)), table, *pieces])
 
 
-def lay_out(constants: Sequence[tuple[DType, bytes | memoryview]], alignment: int) -> Layout:
-    start = _round_up(_HEADER_BYTES + _ENTRY.size * len(constants), alignment)
+def lay_out(
+    constants: Sequence[tuple[DType, bytes | memoryview]], alignment: int, line: int
+) -> Layout:
+    """Offsets are multiples of `alignment`, those of large constants of `line`."""
+    units = [unit_of(len(data), alignment, line) for _, data in constants]
+    start = _round_up(_HEADER_BYTES + _ENTRY.size * len(constants), max(units, default=alignment))
     parts, end = [], start
-    for dtype, data in constants:
-        offset = _round_up(end, alignment)
+    for unit, (dtype, data) in zip(units, constants, strict=True):
+        offset = _round_up(end, unit)
         parts.append(Part(offset, dtype, data))
         end = offset + len(data)
     return Layout(start, tuple(parts), _round_up(end, alignment))
+
+
+def unit_of(count: int, alignment: int, line: int) -> int:
+    """What the address of a constant of `count` bytes is a multiple of."""
+    return max(alignment, line) if count >= _LARGE_BYTES else alignment
 
 
 def _round_up(size: int, unit: int) -> int:

@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from relax_aot.emit.arenas import LocalView
-from relax_aot.emit.blob import IDENTITY, Layout, lay_out
+from relax_aot.emit.blob import IDENTITY, LINE_BYTES, Layout, lay_out, unit_of
 from relax_aot.emit.c_expr import literal, single_texts
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.wrap import noted
@@ -49,6 +49,7 @@ class ConstantView:
     """The elements as C text, a line each; empty when they are in the block."""
     offset: int
     """Where it begins in the block."""
+    alignment: int
     place: str = ""
     """A macro that puts it into its region, with a space behind; nothing where none is named."""
 
@@ -65,6 +66,8 @@ class Weights:
     label: str
     """What the linker calls the bytes that the assembler includes."""
     section: str
+    alignment: int
+    """Of the first byte of that block."""
     places: tuple[LocalView, ...]
     """Macros that put constants into regions, and what they stand for."""
     layout: Layout | None = None
@@ -136,7 +139,8 @@ def weights_of(
     taken: Sequence[str] = (),
 ) -> Weights:
     """Lay out the constants in one of `FORMS`; splats among them are written out. Public
-    functions have the names in `taken`."""
+    functions have the names in `taken`. Where regions are named, they were filled with constants
+    at multiples of `alignment`."""
     total = sum(c.type.bytes.constant for c in constants)
     if form not in FORMS:
         raise RelaxAotError(f"weights are one of {', '.join(FORMS)}, not {form!r}")
@@ -155,7 +159,8 @@ def weights_of(
     arrays = [_bits(constant) for constant in constants]
     stored = [data.data.cast("B") if data.size else b"" for data in arrays]
     dtypes = [constant.type.dtype for constant in constants]
-    layout = lay_out([*zip(dtypes, stored, strict=True)], alignment)
+    line = alignment if regions else LINE_BYTES
+    layout = lay_out([*zip(dtypes, stored, strict=True)], alignment, line)
     apart, start = form == "blob", layout.data_offset
     if not apart and layout.total_bytes > LINKED_BYTES:
         raise RelaxAotError(
@@ -179,10 +184,13 @@ def weights_of(
         region = None if apart else regions.get(constant.name)
         place = "" if region is None else f"{_place_macro(prefix, region)} "
         note = comment(f"{constant.type}")
-        views.append(ConstantView(c_name, c_type, max(data.size, 1), note, rows, offset, place))
+        unit = unit_of(data.nbytes, alignment, line)
+        view = ConstantView(c_name, c_type, max(data.size, 1), note, rows, offset, unit, place)
+        views.append(view)
     return Weights(
         tuple(views), prefix, expressions, block, total,
-        f"{prefix}_weights{'_block' * apart}", _section(regions, prefix), _places(regions, prefix),
+        f"{prefix}_weights{'_block' * apart}", _section(regions, prefix),
+        max((view.alignment for view in views), default=alignment), _places(regions, prefix),
         layout if apart else None, tuple(_limit_rows(constants, layout)) if apart else (),
     )  # fmt: skip
 

@@ -60,7 +60,7 @@ def compiled(board: str = "host", form: str = "blob") -> Project:
 def test_offsets_and_sizes_have_40_bits_and_more() -> None:
     zeros = np.zeros(2**31 - 64, np.uint8).data  # memory that is never touched
     tables = [(DType.I8, zeros[: 2**31 - 64 - n]) for n in (0, 1, 5)]
-    layout = lay_out([*tables, (DType.F32, b"\1\2\3\4")], 16)
+    layout = lay_out([*tables, (DType.F32, b"\1\2\3\4")], 16, 64)
     assert layout.parts[-1].offset > 2**32 and layout.total_bytes > 3 * (2**31 - 100)
     identity = layout.identity("code")
     low, high = struct.unpack_from("<I", identity, 12)[0], struct.unpack_from("<I", identity, 40)[0]

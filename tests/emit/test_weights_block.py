@@ -31,6 +31,7 @@ from relax_aot.project import Project
 from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import HostModel, StatusError, build_library, host_model
 from relax_aot.verify.library import Library
+from tests.models.onnx_text import model_of
 from tests.models.perceptron import perceptron
 from tests.models.taggers import gru_tagger
 
@@ -232,3 +233,28 @@ def test_more_text_than_c_compilers_read_is_refused() -> None:
     constant = Constant("w", TensorType(DType.F32, (Dim.of(count),)), numbers)
     with pytest.raises(RelaxAotError, match="--weights asm"):
         weights_of([constant], "m", 16, {}, "c")
+
+
+def zeros(name: str, count: int) -> Constant:
+    return Constant(name, TensorType(DType.F32, (Dim.of(count),)), np.zeros(count, np.float32))
+
+
+def test_large_constants_begin_with_a_line_of_the_cache() -> None:
+    """Of the three, the first two fill 4 + 5000 bytes: the third would begin within a line."""
+    constants = [zeros("a", 1), zeros("b", 1250), zeros("c", 1250), zeros("d", 1)]
+    linked, text, apart = (
+        weights_of(constants, "m", 16, {}, form) for form in ("asm", "c", "blob")
+    )
+    assert [view.offset for view in linked.constants] == [0, 64, 5120, 10128]
+    assert linked.alignment == 64
+    assert [view.alignment for view in text.constants] == [16, 64, 64, 16]
+    assert all(view.offset % 64 == 0 for view in apart.constants[1:3])
+
+
+@pytest.mark.parametrize("form", ["asm", "c"])
+def test_projects_align_large_constants(form: str) -> None:
+    text = "net (float[n, 64] x) => (float[n, 64] y)", "y = MatMul (x, w)"
+    model = model_of(*text, {"w": np.ones((64, 64), np.float32)})
+    options = Options(bounds={"n": (1, 2)}, weights=form, name="net")
+    written = driver.compile_model(model, "host", options).files["net_weights.c"].decode()
+    assert {"asm": ".balign 64", "c": "RAOT_ALIGNAS(64) const float net_w"}[form] in written
