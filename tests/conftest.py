@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
@@ -53,6 +54,55 @@ QUICK = (
 QUICK_FLAGS = (
     "-O0", "-march=native", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF", "-fno-strict-aliasing",
 )  # fmt: skip
+
+# Folders and files whose tests take long, as they have many cases of one kind. The gate runs one
+# case in so many of each test with parameters, beginning with the first; `make test-all` runs all.
+# The numbers are primes, so that cases of two parameters meet in many ways. Files that are named on
+# the command line run whole.
+SAMPLED = {
+    "cuda/test_element_figures.py": 5,
+    "cuda/test_figures.py": 5,
+    "cuda/test_every_op.py": 3,
+    "cuda/test_models.py": 2,
+    "cuda/test_project.py": 2,
+    "cuda/test_shim.py": 3,
+    "emit/test_header.py": 3,
+    "emit/test_large_blocks.py": 3,
+    "emit/test_retrained.py": 3,
+    "end_to_end/test_bounds.py": 3,
+    "end_to_end/test_broadcasting.py": 3,
+    "end_to_end/test_data_sizes.py": 3,
+    "end_to_end/test_entries.py": 2,
+    "end_to_end/test_equal.py": 3,
+    "end_to_end/test_layers.py": 3,
+    "end_to_end/test_light_models.py": 3,
+    "end_to_end/test_projects.py": 3,
+    "end_to_end/test_raised_bounds.py": 3,
+    "end_to_end/test_windows.py": 2,
+    "externs/test_mixtures.py": 3,
+    "frontends/test_tflite_contraction.py": 3,
+    "frontends/test_tflite_models.py": 3,
+    "frontends/test_tflite_movement.py": 3,
+    "frontends/test_tflite_operators.py": 3,
+    "frontends/test_tflite_reduction.py": 3,
+    "golden/test_readable.py": 3,
+    "microkernels/test_every_micro_kernel.py": 3,
+    "microkernels/test_on_boards.py": 3,
+    "ops/test_every_op.py": 3,
+    "planning/test_relations.py": 3,
+    "project/test_arm_processors.py": 2,
+    "project/test_boards.py": 3,
+    "project/test_folder.py": 2,
+    "project/test_processors.py": 2,
+    "report/test_formats.py": 2,
+    "scheduling": 3,
+    "scheduling/devices": 3,
+    "scheduling/test_boards.py": 5,
+    "scheduling/test_integer.py": 5,
+    "scheduling/test_register_blocks.py": 11,
+    "transforms/test_integers.py": 3,
+    "trust/test_build_matrix.py": 3,
+}
 
 # The same examples in every run, and no time limit: the machine may be busy.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
@@ -107,6 +157,31 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """A test that takes minutes is also slow: `-m "not slow"` leaves it out."""
     if item.get_closest_marker("long"):
         item.add_marker("slow")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks as long what is in no sample, before tests are chosen by their marks. Whoever names
+    files or tests runs all their cases."""
+    whole = [config.rootpath / one for one in config.args] == [ROOT / "tests"]
+    if not whole or config.getoption("keyword"):
+        return
+    cases = Counter[str]()
+    for item in items:
+        inside = item.path.is_relative_to(ROOT / "tests") and hasattr(item, "callspec")
+        if not inside or item.get_closest_marker("long"):
+            continue
+        test = item.nodeid.partition("[")[0]
+        if cases[test] % sampled(item.path.relative_to(ROOT / "tests")):
+            item.add_marker("long")
+            item.add_marker("slow")
+        cases[test] += 1
+
+
+def sampled(path: Path) -> int:
+    """One case in how many of a test in the file `path` is in the gate."""
+    own = (one.as_posix() for one in (path, path.parent))
+    return next((SAMPLED[one] for one in own if one in SAMPLED), 1)
 
 
 def refuse_skip(report: pytest.TestReport | pytest.CollectReport, reason: str | None) -> None:
