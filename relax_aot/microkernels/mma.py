@@ -55,10 +55,10 @@ PRODUCTS = micro_kernels(
 )
 COPIES = micro_kernels(
     "mma.cuh",
-    """count 0..8
-    kernel @raot_copy_async_$T(%from: $T[count]) -> (%to: $T[8]) {
+    """count 0..8, ahead 0..~64 by 8
+    kernel @raot_copy_async_$T(%from: $T[min(1, count) * ahead + count]) -> (%to: $T[8]) {
       for i in 0..8 {
-        %to[i] = select((index(i) < index(count)), %from[i], 0.0:$T)
+        %to[i] = select((index(i) < index(count)), %from[ahead + i], 0.0:$T)
       }
     }""",
     HALVES,

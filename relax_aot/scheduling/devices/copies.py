@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
+from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
 from relax_aot.ir.loops import Binary, Buffer, Cast, Expr, For, Lit, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import follow, moved, stride
@@ -30,6 +30,8 @@ from relax_aot.scheduling.writer import Writer
 
 VECTOR = 8
 """Elements that a thread copies at once."""
+Pair = tuple[Dim, Dim]
+"""A line and a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Side:
         return (half, line, step) if self.rows else (half, step, line)
 
     def copy(
-        self, w: Writer, thread: Dim, threads: int, batch: At, half: Dim, first: tuple[Dim, Dim],
+        self, w: Writer, thread: Dim, threads: int, batch: At, half: Dim, first: Pair,
         *, whole: bool = False,
     ) -> None:  # fmt: skip
         """Copies the lines and steps from `first` on to one half of shared memory. `whole`: none
@@ -85,14 +87,16 @@ class Side:
                 line, step = (outer, inner) if self.rows else (inner, outer)
                 to = self.shared[self.place(half, line, step)]
                 copy = self._vector if self.vector else self._element
-                copy(w, batch, to, (first[0] + line, first[1] + step), whole=whole)
+                copy(w, batch, to, (line, step), first, whole=whole)
 
     def _vector(
-        self, w: Writer, batch: At, to: Load, place: tuple[Dim, Dim], *, whole: bool
+        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, *, whole: bool
     ) -> None:
-        """Copies eight neighbors, as many of them as there are; zeros behind them."""
+        """Copies eight neighbors, as many of them as there are; zeros behind them. How far a part
+        is behind the first one is apart from the address, which threads compute once."""
         loops, steps = self.loops, self.product.steps
-        ends, positions = (extent(loops), extent(steps)), [*place]
+        ends = (extent(loops), extent(steps))
+        positions = [own + start for own, start in zip(place, first, strict=True)]
         even = [
             simplify(stop % size, w.bounds) == 0 or (whole and axis == self.moving)
             for axis, stop, size in zip((0, 1), ends, (self.lines, self.steps), strict=True)
@@ -105,15 +109,24 @@ class Side:
             positions[0] = clamped(positions[0], ends[0], self.lines, w)
         elif not even[across]:
             count *= dim_max(dim_min(ends[across] - positions[across], 1), 0)
+        ahead, axis = ZERO, self.moving
+        (*outer, inner) = (loops, steps)[axis]
+        step = stride(self.load, inner.variable)
+        if not outer and step is not None and (axis or self.zeros):
+            positions[axis] = place[axis]
+            ahead = first[axis] * step
         at = {**batch, **split(w, loops, positions[0]), **split(w, steps, positions[1])}
-        name = f"raot_copy_async_{to.dtype.value}"
-        w.micro(name, to=to, **{"from": moved(self.load, at)}, count=w.named("count", count))
+        w.micro(
+            f"raot_copy_async_{to.dtype.value}", to=to, **{"from": moved(self.load, at)},
+            count=w.named("count", count), ahead=w.named("ahead", ahead),
+        )  # fmt: skip
 
     def _element(
-        self, w: Writer, batch: At, to: Load, place: tuple[Dim, Dim], *, whole: bool
+        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, *, whole: bool
     ) -> None:
         """Copies one element; zero outside of a window and behind the last step."""
-        product, zero, (line, step) = self.product, Lit(0.0, to.dtype), place
+        product, zero = self.product, Lit(0.0, to.dtype)
+        line, step = (own + start for own, start in zip(place, first, strict=True))
         stop, conditions = extent(self.loops), list[Expr]()
         if self.zeros and not whole and simplify(stop % self.lines, w.bounds) != 0:
             conditions.append(below(line, stop))

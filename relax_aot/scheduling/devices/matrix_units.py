@@ -85,7 +85,7 @@ class Tiles:
     work, else `small` ones; `single` ones where a factor is copied element by element."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
-    small: Tile = Tile(64, 64, 32, (2, 2))
+    small: Tile = Tile(64, 64, 64, (2, 2))
     single: Tile = Tile(64, 64, 32, (2, 4))
     enough: int = 16
 

@@ -140,9 +140,10 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
 #endif
 
 #define RAOT_COPY_ASYNC(T) \
-    static inline void raot_copy_async_##T(uint16_t *to, const uint16_t *from, int32_t count) \
+    static inline void raot_copy_async_##T(uint16_t *to, const uint16_t *from, int32_t count, \
+                                           int32_t ahead) \
     { \
-        raot_copy_async(to, from, count); \
+        raot_copy_async(to, from + ahead, count); \
     }
 
 /* clang-format on */
