@@ -186,7 +186,10 @@ static inline float raot_tanhf(float x)
 static inline float raot_erff(float x)
 {
     const float a = raot_absf(x);
-    const float b = 3.93f < a ? 3.93f : a;
+    const int32_t bits = (int32_t)raot_bitsf(a);
+    const int32_t most = (int32_t)raot_bitsf(3.93f);
+    const int32_t bounded = bits < most ? bits : most;
+    const float b = raot_of_bitsf((uint32_t)bounded);
     const float z = x * x;
     float p = 7.919902e-05f;
     float q = 2.1697617e-05f;
@@ -205,7 +208,8 @@ static inline float raot_erff(float x)
     q = raot_fmaf(q, b, 0.6332164f);
     q = raot_fmaf(q, b, 1.1295803f);
     q = raot_fmaf(q, b, -0.00018846814f);
-    return a < 1.0f ? p : raot_copysignf(1.0f - raot_exp_normalf(-q), x);
+    q = 1.0f - raot_exp_normalf(-q);
+    return a >= 1.0f ? raot_of_bitsf(raot_bitsf(q) | (raot_bitsf(x) & 0x80000000u)) : p;
 }
 
 #endif
