@@ -94,7 +94,7 @@ class Controls:
         condition: int | None = None,
         *,
         always: bool = False,
-        grid: int = 1,
+        grid: int | str = 1,
         threads: int = 1,
     ) -> Call:
         """A launch of the function with these statements, which speak of `dims`. With `condition`,
@@ -133,12 +133,14 @@ class Controls:
         most: int,
         condition: int | None,
         offset: Dim | None = None,
+        before: str = "",
     ) -> Call:
-        """`size` bytes, at most `most`, to `offset` bytes behind `target`."""
+        """`size` bytes, at most `most`, to `offset` bytes behind `target`; less so many bytes as
+        the host says with `before`."""
         lines = [
             f"uint8_t *const to = target + {self.dim(offset)};" if offset is not None
             else "uint8_t *const to = target;",
-            f"const int32_t bytes = {self.dim(size)};",
+            f"const int32_t bytes = {self.dim(size)}{' - before' if before else ''};",
             "const int32_t first = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);",
             "const int32_t step = (int32_t)(gridDim.x * blockDim.x);",
             "const int32_t words = ((uint64_t)source | (uint64_t)to) % 4 == 0 ? bytes / 4 : 0;",
@@ -154,6 +156,6 @@ class Controls:
         dims = [size] if offset is None else [size, offset]
         note = f"copies {size} bytes"
         return self.call(
-            "copy", note, lines, dims, pointers, condition=condition, grid=blocks,
-            threads=_COPY_THREADS,
+            "copy", note, lines, dims, pointers, {"before": f"({before})"} if before else None,
+            condition, grid=blocks, threads=_COPY_THREADS,
         )  # fmt: skip

@@ -33,11 +33,12 @@ from relax_aot.emit.cuda_module import (
     Unit,
     device_sources,
 )
-from relax_aot.emit.interface import DimField
+from relax_aot.emit.interface import DimField, StatePart
 from relax_aot.emit.kernels import call_text
-from relax_aot.emit.lengths import header_c
+from relax_aot.emit.lengths import bytes_before, first_c, first_row, header_c, row_sizes, slack_of
 from relax_aot.errors import RelaxAotError
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import Dim, dim_min
+from relax_aot.ir.graph import Growth
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import C_TYPES, TensorType
 from relax_aot.planning import Plan, greatest_bytes
@@ -53,6 +54,7 @@ from relax_aot.planning.steps import (
 )
 
 MOST_LAUNCHES = 8192
+SLIDE_THREADS = 256
 
 
 class TooManyLaunches(RelaxAotError):
@@ -69,6 +71,8 @@ class DeviceProgram:
     lengths: Mapping[str, int]
     """The words of the lengths of growing states after the last run that succeeded, by the names
     of the source."""
+    firsts: Mapping[str, int]
+    """The same of the first rows of windows."""
     launches: Mapping[str, tuple[DeviceLaunch, ...]]
     """Those of each kernel."""
 
@@ -96,9 +100,12 @@ def device_programs(
             writer.add(controls.call("begin", "conditions that always hold", always))
         writer.nodes(context.plan.program.nodes, ALWAYS if unit.conditional else None)
         writer.commits()
+        writer.slides()
         writer.report()
         shown = {f.symbol.name: own.sizes[f.symbol.name] for f in context.interface.results}
-        programs.append(DeviceProgram(tuple(writer.calls), shown, own.lengths, source.launches))
+        programs.append(
+            DeviceProgram(tuple(writer.calls), shown, own.lengths, own.firsts, source.launches)
+        )
     return tuple(programs), sources[0].text_with(control_text(views))
 
 
@@ -137,6 +144,8 @@ class _Slots:
 
     sizes: dict[str, int] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
+    firsts: dict[str, int] = field(default_factory=dict)
+    """Of the first rows of windows."""
     nodes: dict[int, int] = field(default_factory=dict)
     """The first word of a branch or loop."""
     count: int = FIRST_WORD
@@ -146,6 +155,8 @@ class _Slots:
         slots = cls()
         for field_ in context.interface.all_lengths:
             slots.lengths[field_.source] = slots._more(1)
+        for field_ in context.interface.windows:
+            slots.firsts[field_.source] = slots._more(1)
         for node in walk_steps(context.plan.program.nodes):
             match node:
                 case Define():
@@ -236,7 +247,15 @@ class _Writer:
         return self.context.greatest(dim) if dim.symbols & self.slots.sizes.keys() else dim
 
     def _place(self, root: str) -> str:
-        return self.context.values[root]
+        before = self._before(root)
+        return self.context.values[root] + (f" + {before}" if before else "")
+
+    def _before(self, root: str) -> str:
+        """The bytes in front of the first row of a window, in C of the host."""
+        for part in self.context.interface.states:
+            if part.input == root and first_row(self.context, part):
+                return on_device(bytes_before(self.context, part))
+        return ""
 
     def _type(self, root: str) -> TensorType:
         plan = self.context.plan
@@ -393,10 +412,11 @@ class _Writer:
         size: Dim,
         condition: int | None = None,
         offset: Dim | None = None,
+        before: str = "",
     ) -> None:
         most = greatest_bytes(self.context.greatest(size), self.context.plan.module)
         if most > 0:
-            self.add(self.controls.copy(source, target, size, most, condition, offset))
+            self.add(self.controls.copy(source, target, size, most, condition, offset, before))
 
     def commits(self) -> None:
         """What is staged goes to its place: nothing can fail any more."""
@@ -405,13 +425,71 @@ class _Writer:
         for commit in plan.commits:
             target = ports.get(commit.target) or self._place(commit.target)
             size = plan.program.values[commit.source].type.bytes
-            self._copied(self._place(commit.source), target, size)
+            before = self._before(commit.target)
+            self._copied(self._place(commit.source), target, size, before=before)
+
+    def slides(self) -> None:
+        """Windows whose rows have to move: the blocks of the GPU move one block of rows each, from
+        the first to the last."""
+        for field_ in self.context.interface.lengths:
+            growth = field_.symbol.growth
+            if growth is None or not growth.is_window or self._slid(field_) is None:
+                continue
+            for part in self.context.interface.states:
+                if part.length == field_.symbol.name:
+                    self._slide(field_, growth, part)
+
+    def _slid(self, field_: DimField) -> _Slid | None:
+        """What a run leaves of a window, in C of the host; nothing where it keeps its rows."""
+        growth = field_.symbol.growth
+        assert growth is not None
+        if growth.after == Dim.of(field_.symbol.name):
+            return None
+        total, kept = f"({self.context.dim(growth.after)})", growth.capacity
+        place = on_device(first_c(self.context.interface, field_))
+        first = f"{place} + raot_max_i32({total} - {kept}, 0)"
+        return _Slid(first, f"raot_min_i32({total}, {kept})", slack_of(self.context, field_))
+
+    def _slide(self, field_: DimField, growth: Growth, part: StatePart) -> None:
+        slid = self._slid(field_)
+        assert slid is not None
+        blocks, row = row_sizes(part)
+        type_ = "uint32_t" if row % 4 == 0 else "uint8_t"
+        bytes_ = self.controls.dim(row)
+        lines = [
+            f"const int64_t row = ({bytes_}) / (int32_t)sizeof({type_});",
+            f"if (first <= {slid.slack}) {{",
+            "    return;",
+            "}",
+            f"{type_} *const start = state + blockIdx.x * {growth.places} * row;",
+            "const int64_t count = rows * row, distance = first * row;",
+            f"for (int64_t at = 0; at < count; at += {SLIDE_THREADS}) {{",
+            "    const int64_t i = at + (int64_t)threadIdx.x;",
+            f"    const {type_} moved = i < count ? start[distance + i] : ({type_})0;",
+            "    __syncthreads();",
+            "    if (i < count) {",
+            "        start[i] = moved;",
+            "    }",
+            "    __syncthreads();",
+            "}",
+        ]
+        state = Pointer(type_, "state", f"state + {part.macro}")
+        numbers = {"first": slid.first, "rows": slid.rows}
+        note = f"the rows of a window begin at row 0 again: {field_.source}"
+        self.add(
+            self.controls.call(
+                "slide", note, lines, [row], [state], numbers, grid=self.context.dim(blocks),
+                threads=SLIDE_THREADS,
+            )
+        )  # fmt: skip
 
     def report(self) -> None:
         """The last launch: the words reach the host, and lengths are those of the last run that
         succeeded."""
         count = self.slots.count
-        lengths = [self._length(field_) for field_ in self.context.interface.all_lengths]
+        interface = self.context.interface
+        lengths = [self._length(field_) for field_ in interface.all_lengths]
+        lengths += [self._first(field_) for field_ in interface.windows]
         lines: list[str] = []
         if lengths:
             lines.append("if (threadIdx.x == 0 && frame[0] == 0) {")
@@ -435,18 +513,49 @@ class _Writer:
             )
         )  # fmt: skip
 
+    def _own(self, field_: DimField) -> DimField | None:
+        """The length as this run has it; nothing where it does not use it."""
+        lengths = self.context.interface.lengths
+        return next((own for own in lengths if own.source == field_.source), None)
+
     def _length(self, field_: DimField) -> _Length:
         """A length that the run does not use stays as the host has it."""
-        interface, word = self.context.interface, self.slots.lengths[field_.source]
-        own = next((f for f in interface.lengths if f.source == field_.source), None)
+        word, own = self.slots.lengths[field_.source], self._own(field_)
         if own is None:
             name = f"rows{word}"
-            held = header_c(interface, field_).replace("memory->device", "device->header")
+            held = on_device(header_c(self.context.interface, field_))
             return _Length(word, name, name, (), {name: held})
-        assert own.symbol.growth is not None
-        dims = (own.symbol.growth.after, Dim.of(own.symbol.name))
+        growth = own.symbol.growth
+        assert growth is not None
+        left = dim_min(growth.after, growth.capacity) if growth.is_window else growth.after
+        dims = (left, Dim.of(own.symbol.name))
         after, before = map(self.controls.dim, dims)
         return _Length(word, before, after, dims, {})
+
+    def _first(self, field_: DimField) -> _Length:
+        """The first row of a window."""
+        word, own = self.slots.firsts[field_.source], self._own(field_)
+        slid = None if own is None else self._slid(own)
+        name, place = f"first{word}", on_device(first_c(self.context.interface, field_))
+        if slid is None:
+            return _Length(word, name, name, (), {name: place})
+        moved = f"{name}_after > {slid.slack} ? 0 : {name}_after"
+        return _Length(word, name, moved, (), {name: place, f"{name}_after": slid.first})
+
+
+def on_device(header: str) -> str:
+    """A word of the header, where the block of the host is a variable."""
+    return header.replace("((const int32_t *)memory->device)", "device->header")
+
+
+@dataclass(frozen=True, slots=True)
+class _Slid:
+    """The first row and the number of rows behind a run, in C of the host; the rows move where the
+    first is greater than `slack`."""
+
+    first: str
+    rows: str
+    slack: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from relax_aot.emit.arenas import LocalView
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.cuda_control import Call
-from relax_aot.emit.cuda_program import DeviceProgram
+from relax_aot.emit.cuda_program import DeviceProgram, on_device
 from relax_aot.emit.interface import Interface, Port
-from relax_aot.emit.lengths import grown, header_c
+from relax_aot.emit.lengths import first_c, grown, header_c
 from relax_aot.emit.step_code import mentioned
 from relax_aot.emit.view import ModelView
 
@@ -213,7 +213,7 @@ def run_view(
         LocalView(context.symbols[name], f"cuda->words[{word}]", "")
         for name, word in program.results.items()
     ]
-    own = [replace(one, value=one.value.replace(_HEADER, "device->header")) for one in given]
+    own = [replace(one, value=on_device(one.value)) for one in given]
     locals_ = mentioned(own, texts)
     dims = f", const struct {interface.name}_dims *dims"
     needs_dims = any(one.value.startswith("dims->") for one in locals_)
@@ -251,6 +251,10 @@ def run_view(
         lengths=tuple(
             LocalView(header_c(interface, f, const=""), str(program.lengths[f.source]), "")
             for f in interface.all_lengths
+        )
+        + tuple(
+            LocalView(first_c(interface, f, const=""), str(program.firsts[f.source]), "")
+            for f in interface.windows
         ),
         keeps_dims=bool(results and interface.dims),
         check_parameters=interface.parameters(run=True),
@@ -260,7 +264,6 @@ def run_view(
 
 
 _BLOCKS = ("frame", "weights", "state", "arena")
-_HEADER = "((const int32_t *)memory->device)"
 
 
 def names_of(parameters: str, **others: str) -> str:

@@ -14,6 +14,9 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Growth
 from relax_aot.ir.types import TensorType
 
+DEVICE_BYTES = 16
+"""The alignment of all values on a GPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class LengthView:
@@ -62,12 +65,13 @@ def growth_views(context: RunContext) -> tuple[GrowthView, ...]:
     for field in context.interface.lengths:
         growth, name = field.symbol.growth, context.symbols[field.symbol.name]
         assert growth is not None
+        slack = slack_of(context, field) if growth.is_window else growth.slack
         full = f"{context.dim(_step(field))} > {field.macro} - {name}"
         if field.symbol.name not in growth.after.symbols:
             full = f"{context.dim(growth.after)} > {field.macro}"
         full = "" if _step(field) == 0 or growth.is_window else full
         first = first_c(context.interface, field) if growth.is_window else ""
-        views.append(GrowthView(name, field.macro, full, first, growth.slack))
+        views.append(GrowthView(name, field.macro, full, first, slack))
     return tuple(views)
 
 
@@ -88,13 +92,17 @@ def grown(context: RunContext) -> Iterator[str]:
 def _slid(context: RunContext, field: DimField, growth: Growth, length: str) -> Iterator[str]:
     """A window drops its first rows, and moves the others where it has dropped many."""
     kept, place = growth.capacity, first_c(context.interface, field, const="")
+    slack = slack_of(context, field)
     yield "{"
     yield f"    const int32_t total = {context.dim(growth.after)};"
     yield f"    const int32_t rows = total > {kept} ? {kept} : total;"
     yield f"    const int32_t first = {place} + (total > {kept} ? total - {kept} : 0);"
     yield f"    {length} = rows;"
-    yield f"    {place} = first > {growth.slack} ? 0 : first;"
-    yield f"    if (first > {growth.slack}) {{"
+    yield f"    {place} = first > {slack} ? 0 : first;"
+    if context.interface.device:
+        yield "}"  # the last launches of the run have moved the rows
+        return
+    yield f"    if (first > {slack}) {{"
     for part in context.interface.states:
         if part.length == field.symbol.name:
             blocks, row = (context.bytes(size) for size in row_sizes(part))
@@ -103,6 +111,16 @@ def _slid(context: RunContext, field: DimField, growth: Growth, length: str) -> 
             yield f"        raot_move_rows({start}, {blocks}, {row}, {spots});"
     yield "    }"
     yield "}"
+
+
+def slack_of(context: RunContext, field: DimField) -> int:
+    """The greatest number of the first row of a window. On a GPU, where kernels access 16 bytes at
+    a time, other rows begin at row 0 in each call."""
+    growth = field.symbol.growth
+    assert growth is not None
+    parts = (part for part in context.interface.states if part.length == field.symbol.name)
+    aligned = all(row_sizes(part)[1] % DEVICE_BYTES == 0 for part in parts)
+    return growth.slack if aligned or not context.interface.device else 0
 
 
 def row_sizes(part: StatePart) -> tuple[Dim, Dim]:

@@ -12,7 +12,6 @@ from relax_aot.emit.entries import Part
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
 from relax_aot.emit.sources import Sources
-from relax_aot.errors import RelaxAotError
 from relax_aot.ir.graph import Module
 from relax_aot.planning import Plan
 from relax_aot.project import (
@@ -42,10 +41,6 @@ class CubinView:
 
     toolkit: int
     rows: tuple[str, ...]
-
-
-class NotOnDevice(RelaxAotError):
-    """A model that a GPU cannot run yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,6 @@ def assemble_device(
 ) -> Project:
     """The project of one model."""
     board = device.board
-    _require_supported([plan])
     sources = emit_device(
         plan, name, device.machine, weights, meanings(module), ordered=ordered,
         options=options_text(board, optimize, weights, also, stepwise=False),
@@ -110,7 +104,6 @@ def assemble_device_entries(
 ) -> EntriesProject:
     """The project of several entries."""
     board = device.board
-    _require_supported([part.plan for part in parts])
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
     sources = emit_device_entries(
         emitted, name, device.machine, weights, ordered=ordered,
@@ -122,11 +115,6 @@ def assemble_device_entries(
     planned = list(zip((part.plan for part in parts), interfaces.values(), strict=True))
     files = _files(device, sources, planned, interfaces)
     return entries_project(parts, sources, files, board, _units(sources))
-
-
-def _require_supported(plans: Sequence[Plan]) -> None:
-    if any(growth.is_window for plan in plans for growth in plan.module.lengths.values()):
-        raise NotOnDevice("--window is not supported on a GPU; use a growing state without it")
 
 
 def _units(sources: Sources) -> tuple[str, ...]:

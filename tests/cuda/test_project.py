@@ -8,16 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.project import Project
-from relax_aot.project.cuda import NotOnDevice
+from relax_aot.project.cuda_board import DeviceError
 from tests.conftest import ROOT
 from tests.cuda.toolkits import needs_compilers, needs_fixed_addresses
-from tests.end_to_end.growing_models import STATE, attention
 
 MODEL = ROOT / "examples" / "gesture" / "gesture.onnx"
 
@@ -99,7 +99,11 @@ def test_a_project_builds_alone_and_says_what_is_missing(tmp_path: Path) -> None
     assert done.stdout == "RAOT_ERR_DEVICE libcuda.so.1: no such driver on this machine\n"
 
 
-def test_what_a_gpu_cannot_do_yet_is_refused() -> None:
-    options = Options(bounds={"m": (0, 8)}, state=STATE, window={"m": 8}, emit="cuda-source")
-    with pytest.raises(NotOnDevice, match="--window is not supported on a GPU"):
-        driver.compile_model(attention(1), "jetson-orin-nano", options)
+@pytest.mark.parametrize(
+    "given", [{"threads": 2}, {"stepwise": True}, {"offsets": "dynamic"}], ids=str
+)
+def test_what_is_for_processors_is_refused(given: dict[str, Any]) -> None:
+    options = Options(bounds={"n": (1, 64)}, emit="cuda-source", **given)
+    (name,) = given
+    with pytest.raises(DeviceError, match=f"--{name}.* is for programs on a CPU"):
+        driver.compile_model(MODEL, "jetson-orin-nano", options)

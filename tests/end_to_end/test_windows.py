@@ -138,10 +138,10 @@ def test_on_a_board(board: str) -> None:
         close(run.outputs["y"], y)
 
 
-def follow(project: Project, calls: int = 40) -> None:
+def follow(project: Project, calls: int = 40, library: Library | None = None) -> None:
     """Random calls, truncations between them, and the source module by the ops' references. The
     caller keeps the rows."""
-    library = Library(build_shared(library_files(project), FLAGS))
+    library = library or Library(build_shared(library_files(project), FLAGS))
     host, module = HostModel(project.interface, library), project.source_module
     rng, states = np.random.default_rng(5), module.states
     types = {param.name: param.type for param in module.main.params}
