@@ -17,6 +17,7 @@ from relax_aot.cache import cached_folder, digest_of, write_files
 from relax_aot.errors import RelaxAotError
 from relax_aot.progress import detail
 from relax_aot.project import Project
+from relax_aot.project.cuda_board import Cuda
 from relax_aot.project.entries import EntriesProject
 from relax_aot.resources import data_dir
 from relax_aot.toolchain import tools
@@ -61,13 +62,18 @@ def fake_driver(
     name = f"{project.name}.cu"
     text = project.files[name]
     kernels = kernel_text(text.decode(), name).encode()
-    return driver_of({name: text, "kernels.cpp": kernels}, command, flags)
+    gpu = project.board.cuda
+    assert gpu is not None
+    return driver_of({name: text, "kernels.cpp": kernels}, gpu, command, flags)
 
 
 def driver_of(
-    files: Mapping[str, bytes], command: Sequence[str] = (), flags: Sequence[str] = ()
+    files: Mapping[str, bytes], gpu: Cuda, command: Sequence[str] = (), flags: Sequence[str] = ()
 ) -> Path:
-    """The shared library with the kernels that these `.cpp` files register."""
+    """The shared library of a GPU with the kernels that these `.cpp` files register."""
+    version = 1000 * max(gpu.toolkits, default=12) + 20
+    chip = f"namespace fake {{ extern const int chip = {gpu.sm}, release = {version}; }}\n"
+    files = {**files, "chip.cpp": chip.encode()}
     compiler = list(command or (str(_cpp()),))
     runtime = _runtime(compiler, flags)
 

@@ -31,7 +31,9 @@ Call = tuple[str, list[int], list[bytes]]
 def run_each_on_gpu(runs: Sequence[Run], strict: Sequence[str] = ()) -> list[Ran | Stopped]:
     """Each model at its sizes. What stops one run does not keep the others from theirs."""
     projects = {run.project.name: run.project for run in runs}
-    driver = driver_of(_device_files(projects.values()), flags=(LEVEL,))
+    gpu = runs[0].project.board.cuda
+    assert gpu is not None
+    driver = driver_of(_device_files(projects.values()), gpu, flags=(LEVEL,))
     flags = (*strict, LEVEL, f'-DRAOT_CUDA_LIBRARY="{driver}"', "-ldl")
     library = build_shared(_host_files(projects.values()), flags)
     done: list[Ran | Stopped] = []

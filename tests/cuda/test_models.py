@@ -17,6 +17,7 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.verify.compare import Tolerance
 from relax_aot.verify.job import Job, run_job
+from tests.cuda.toolkits import needs_compilers
 from tests.end_to_end.growing_models import STATE, attention
 from tests.end_to_end.subjects import SHARED, SILERO, SUBJECTS, Subject
 from tests.end_to_end.test_data_sizes import chosen_elements
@@ -149,3 +150,13 @@ def test_a_state_on_the_gpu_is_compared() -> None:
     result = run_job(Job(subject.model(), (project,), state=options.state, at=({"n": 3},)))
     assert result.ok
     assert [d.name for run in result.targets[0].runs for d in run.states] == ["stateN"] * 4
+
+
+@needs_compilers
+@pytest.mark.long
+@pytest.mark.parametrize("board", ["jetson-xavier", "jetson-thor", "cuda-sm90", "cuda-host"])
+def test_a_model_equals_its_reference_on_other_chips(board: str, shared_models: Path) -> None:
+    """Each with the driver of its chip, and the machine code that it loads."""
+    model = shared_models / "kws_int8_qdq.onnx"
+    project = driver.compile_model(model, board, Options(name="kws"))
+    assert run_job(Job(model, (project,), tolerance=Tolerance(0.0, 0.0))).ok

@@ -76,7 +76,7 @@ int cuInit(unsigned int)
 int cuDriverGetVersion(int *version)
 {
     BEGIN_ANYWHERE("cuDriverGetVersion")
-    *version = setting("RAOT_FAKE_VERSION", 12020);
+    *version = setting("RAOT_FAKE_VERSION", fake::release);
     return OK;
 }
 
@@ -99,7 +99,7 @@ int cuDeviceGet(int *device, int ordinal)
 int cuDeviceGetAttribute(int *value, int attribute, int)
 {
     BEGIN_ANYWHERE("cuDeviceGetAttribute")
-    const int sm = setting("RAOT_FAKE_SM", 87);
+    const int sm = setting("RAOT_FAKE_SM", fake::chip);
     *value = attribute == 75   ? sm / 10
              : attribute == 76 ? sm % 10
              : attribute == 18 ? setting("RAOT_FAKE_INTEGRATED", 1)

@@ -76,6 +76,10 @@ struct Driver {
 
 extern Driver driver;
 
+/* What the kernels are for, if the environment says nothing else: ten times the compute capability,
+   and the version of CUDA of the driver. Defined with the kernels. */
+extern const int chip, release;
+
 /* A number in the environment. */
 int setting(const char *name, int otherwise);
 
