@@ -11,7 +11,9 @@ import numpy as np
 from relax_aot.evaluation.scalars import array_of
 from relax_aot.ir.check import check
 from relax_aot.ir.dims import Bounds
-from relax_aot.ir.loops import For, Kernel
+from relax_aot.ir.loops import Barrier, For, If, Kernel, Lit, Stmt
+from relax_aot.ir.rewrite import map_statements
+from relax_aot.ir.types import DType
 from relax_aot.ops import deduce
 from relax_aot.ops._op import Array
 from relax_aot.scheduling.nest import names_in
@@ -61,3 +63,25 @@ def inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int = 0) -> list[Arra
             values = rng.normal(size=shape).astype(np.float32)
             made.append(array_of(values.ravel().tolist(), buffer.dtype).reshape(shape))
     return made
+
+
+ALWAYS = Lit(True, DType.BOOL)
+
+
+def without_barriers(kernel: Kernel) -> Kernel:
+    """A planted fault: nothing waits for another thread."""
+
+    def rule(one: Stmt) -> Stmt:
+        return If(ALWAYS, ()) if isinstance(one, Barrier) else one
+
+    return replace(kernel, body=map_statements(kernel.body, rule))
+
+
+def without_conditions(kernel: Kernel, word: str) -> Kernel:
+    """A planted fault: conditions with a word in them always hold."""
+
+    def rule(one: Stmt) -> Stmt:
+        found = isinstance(one, If) and word in str(one.condition)
+        return replace(one, condition=ALWAYS) if isinstance(one, If) and found else one
+
+    return replace(kernel, body=map_statements(kernel.body, rule))

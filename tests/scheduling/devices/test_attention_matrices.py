@@ -4,8 +4,6 @@ weights and results to half precision allows, and planted faults that are found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -16,9 +14,8 @@ from relax_aot.evaluation.scalars import array_of
 from relax_aot.fusion import fuse
 from relax_aot.ir.check import check
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Barrier, If, Kernel, Lit, Micro, Stmt, walk
+from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.parse import parse
-from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import DType
 from relax_aot.lowering import lower
 from relax_aot.ops import deduce
@@ -28,6 +25,7 @@ from relax_aot.scheduling.devices.attention_matrices import Blocks, matrices
 from relax_aot.scheduling.scratch import with_kernels
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.targets.cuda_mma import TARGET
+from tests.scheduling.devices.kernels import without_barriers, without_conditions
 from tests.scheduling.test_online_softmax import exact
 
 BLOCKS = Blocks(2, 16)
@@ -139,22 +137,10 @@ def test_aligned_keys_and_values_are_copied_at_once(form: str, count: int) -> No
     assert len({copy.operands[1].buffer.name for copy in copies}) == count
 
 
-ALWAYS = Lit(True, DType.BOOL)
-FAULTS: dict[str, Callable[[Stmt], Stmt]] = {
-    "no barrier": lambda one: If(ALWAYS, ()) if isinstance(one, Barrier) else one,
-    "no end of rows": lambda one: (
-        replace(one, condition=ALWAYS)
-        if isinstance(one, If) and "row" in str(one.condition)
-        else one
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_planted_faults_are_found(fault: str) -> None:
+def test_planted_faults_are_found() -> None:
     """As a race, or an access outside of a buffer."""
-    kernel = device("neighbors")
-    broken = replace(kernel, body=map_statements(kernel.body, FAULTS[fault]))
-    given = feeds("neighbors", 33, 40, "numbers")
-    with pytest.raises(AssertionError):
-        run_kernel(broken, arguments("neighbors", kernel, given), {"s": 33, "n": 40})
+    kernel, given = device("neighbors"), feeds("neighbors", 33, 40, "numbers")
+    data = arguments("neighbors", kernel, given)
+    for broken in (without_barriers(kernel), without_conditions(kernel, "row")):
+        with pytest.raises(AssertionError):
+            run_kernel(broken, data, {"s": 33, "n": 40})
