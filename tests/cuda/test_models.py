@@ -160,3 +160,16 @@ def test_a_model_equals_its_reference_on_other_chips(board: str, shared_models: 
     model = shared_models / "kws_int8_qdq.onnx"
     project = driver.compile_model(model, board, Options(name="kws"))
     assert run_job(Job(model, (project,), tolerance=Tolerance(0.0, 0.0))).ok
+
+
+@pytest.mark.long
+def test_a_window_on_the_gpu_is_compared() -> None:
+    """States of which the first rows are gone begin behind them."""
+    options = Options(
+        bounds={"n": (1, 4)}, state=STATE, window={"m": 6}, name="att", emit="cuda-source"
+    )
+    model = attention("n")
+    project = driver.compile_model(model, BOARD, options)
+    result = run_job(Job(model, (project,), state=options.state, at=({"n": 3},) * 6))
+    assert result.ok
+    assert all(len(run.states) == 2 for run in result.targets[0].runs)
