@@ -16,6 +16,7 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from relax_aot.project.cuda_board import DeviceError
+from relax_aot.toolchain.nvrtc import OPTIONS
 from tests.conftest import ROOT
 from tests.cuda.toolkits import needs_compilers, needs_fixed_addresses
 
@@ -97,6 +98,35 @@ def test_a_project_builds_alone_and_says_what_is_missing(tmp_path: Path) -> None
     )
     assert done.returncode == 1
     assert done.stdout == "RAOT_ERR_DEVICE libcuda.so.1: no such driver on this machine\n"
+
+
+NVCC = """#!/bin/sh
+echo "$@" > "$(dirname "$0")/arguments"
+while [ "$1" != -o ]; do shift; done
+printf '\\177ELF' > "$2"
+"""
+"""It says what it was given, and makes a file."""
+
+
+@pytest.mark.slow
+def test_a_project_in_source_calls_the_nvcc_of_the_machine(tmp_path: Path) -> None:
+    if shutil.which("cmake") is None or shutil.which("gcc") is None:
+        pytest.skip("cmake or gcc is not installed")
+    folder = compiled("jetson-nano", "cuda-source").write(tmp_path / "project")
+    nvcc = tmp_path / "cuda" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text(NVCC)
+    nvcc.chmod(0o755)
+    home, build = {"CUDA_HOME": str(tmp_path / "cuda")}, str(tmp_path / "build")
+    for arguments in (["-S", str(folder), "-B", build], ["--build", build]):
+        subprocess.run(
+            ["cmake", *arguments], check=True, capture_output=True, env=os.environ | home
+        )
+    given = (nvcc.parent / "arguments").read_text().split()
+    assert {"--cubin", "--gpu-architecture=sm_53", *OPTIONS, str(folder / "gesture.cu")} <= {*given}
+    example = tmp_path / "build" / "gesture_example"
+    done = subprocess.run([example], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("RAOT_ERR_DEVICE libcuda.so.1: ")
 
 
 @pytest.mark.parametrize(
