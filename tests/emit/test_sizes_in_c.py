@@ -151,7 +151,7 @@ def test_an_index_in_a_tile_gets_no_further_than_its_matrix() -> None:
     bounds = Bounds.of({"h": (1, 90), "w": (1, 90)})
     blocks = 3 * ceildiv(h * w, 128)
     reach = Reach({"h": h, "w": w}, bounds.lows).inside(For("block", Dim.of(0), blocks, ()))
-    sides = []
+    sides: list[Dim] = []
     for let in lets:
         sides += all_sides(let.value, reach)
         reach = reach.after(let)
