@@ -8,7 +8,7 @@ the frame, so that a run waits for nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from relax_aot.emit.c_dims import dim_c
 from relax_aot.emit.c_names import Names, comment
@@ -22,6 +22,12 @@ FIRST_WORD = 3
 MOST_WORDS = 1024
 _COPY_THREADS = 256
 _COPY_BLOCKS = 64
+_LOCALS = (
+    "frame", "condition", "outer", "turn", "source", "target", "flag", "words", "value", "open",
+    "to", "bytes", "first", "step", "i", "threadIdx", "blockIdx", "blockDim", "gridDim",
+    *(f"{stem}{number}" for stem in ("size", "rows") for number in range(MOST_WORDS)),
+)  # fmt: skip
+"""What control functions call their own: sizes of the model have other names there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +78,22 @@ def control_text(views: Sequence[ControlView]) -> str:
 @dataclass
 class Controls:
     """Adds functions of one run to `views`, those of all. `slots` are the words of sizes from
-    data, `symbols` C names."""
+    data, `symbols` C names on the host."""
 
     bounds: Bounds
     symbols: Mapping[str, str]
     slots: Mapping[str, int]
     claimed: Names
     views: list[ControlView]
+    own: Mapping[str, str] = field(init=False)
+    """The names of sizes in control functions."""
+
+    def __post_init__(self) -> None:
+        names = Names(_LOCALS)
+        self.own = {name: names.claim(c_name) for name, c_name in self.symbols.items()}
 
     def dim(self, dim: Dim) -> str:
-        return dim_c(dim, self.symbols, self.bounds.lows)
+        return dim_c(dim, self.own, self.bounds.lows)
 
     def call(
         self,
@@ -101,7 +113,7 @@ class Controls:
         a word of the frame, they run where it is not 0; with `always` also after a failure.
         `numbers` are further parameters, with C expressions of their values."""
         used = sorted(set[str]().union(*(dim.symbols for dim in dims)))
-        given = {self.symbols[name]: self.symbols[name] for name in used if name not in self.slots}
+        given = {self.own[name]: self.symbols[name] for name in used if name not in self.slots}
         given |= numbers or {}
         parameters = ["int32_t *frame"]
         parameters += [f"{one.type} *{one.name}" for one in pointers]
@@ -114,7 +126,7 @@ class Controls:
         parameters += [f"int32_t {name}" for name in given]
         words += [f"RAOT_WORD({value})" for value in given.values()]
         body += [
-            f"const int32_t {self.symbols[name]} = frame[{self.slots[name]}];"
+            f"const int32_t {self.own[name]} = frame[{self.slots[name]}];"
             for name in used
             if name in self.slots
         ]

@@ -203,12 +203,13 @@ class _Made:
         sizes = [name for name in symbols if name not in unit.frame.sizes]
         sizes = [name for name in sizes if symbols[name] in words]
         shared = {name for pair in own.in_place for name in pair}
-        named = {"frame": "frame", "condition": "condition", **symbols, **buffers}
+        named = {Given.BUFFER: buffers, Given.SIZE: symbols}  # a value may be called as a size is
         texts = []
         for one in _parameters(unit, own, conditional, sizes):
             alone = one.given is Given.BUFFER and one.name not in shared
             space = "" if one.type.endswith("*") else " "
-            texts.append(f"{one.type}{space}{'__restrict__ ' * alone}{named[one.name]}")
+            c_text = named.get(one.given, {}).get(one.name, one.name)
+            texts.append(f"{one.type}{space}{'__restrict__ ' * alone}{c_text}")
         blocks = max(1, RESIDENT // launch.threads)
         signature = (
             f'extern "C" __global__ void __launch_bounds__({launch.threads}, {blocks})'

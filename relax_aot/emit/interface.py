@@ -23,7 +23,10 @@ _STREAM_FUNCTIONS = ("run_on", "wait")
 """What stands behind the name of a model on a GPU, or of each of its entries."""
 _MEMORY_FUNCTIONS = ("alloc", "free", "close", "device_message")
 """What stands behind the name of a model on a GPU."""
-_DEVICE_VARIABLES = ("device", "cuda", "run", "at", "frame", "weights", "state", "arena", "stream")
+_DEVICE_VARIABLES = (
+    "device", "cuda", "run", "at", "frame", "weights", "state", "arena", "stream", "started",
+    "functions", "launch", "opened", "check_call",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,19 @@ def test_sizes_from_data_are_words_of_the_frame() -> None:
     assert body.index("if (raot_failed(frame)) {") < body.index("frame[5]")
 
 
+def test_a_value_may_be_called_as_a_size_or_a_word_is() -> None:
+    kernel = PEAKS.replace("%x", "%frame").replace("%y", "%m")
+    source = _printed(module(kernel), frame=Frame(fallible=True))
+    (launch,) = source.launches["peaks"]
+    found = re.search(r" peaks\(([^{]*)\)\n{", source.text)
+    assert found
+    names = [re.findall(r"\w+", one)[-1] for one in found[1].split(",")]
+    assert names[0] == "frame"
+    assert len(set(names)) == len(names) == len(launch.parameters)
+    body = _body(source, "peaks")
+    assert all(re.search(rf"\b{name}\b", body) for name in names)
+
+
 def test_kernels_that_differ_by_names_share_a_function() -> None:
     other = re.search(r"^kernel.*", ROWS, re.DOTALL | re.MULTILINE)
     assert other
