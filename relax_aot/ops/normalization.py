@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -251,7 +252,7 @@ def _group_lower(
 
 
 def _group_reference(x: Array, scale: Array, bias: Array, *, groups: int, epsilon: float) -> Array:
-    wide = x.astype(np.float64).reshape(x.shape[0], groups, -1)
+    wide = x.astype(np.float64).reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups)
     apart = wide - wide.mean(axis=-1, keepdims=True)
     y = apart / np.sqrt((apart**2).mean(axis=-1, keepdims=True) + epsilon)
     shape = (1, -1) + (1,) * (x.ndim - 2)

@@ -135,3 +135,10 @@ def test_shape_arithmetic_agrees_with_the_reference(case: Case, unknown: bool) -
     (expected,) = case.expected
     actual = [solved(value, sizes) for value in np.asarray(found, object).flat]
     assert actual == expected.ravel().tolist()
+
+
+def test_the_groups_of_no_rows_are_none() -> None:
+    """The size of a group does not follow from a count of zero elements."""
+    x, scale = np.zeros((0, 6, 5), np.float32), np.ones(6, np.float32)
+    group_norm = all_ops()["group_norm"]
+    assert group_norm.reference(x, scale, scale, groups=3, epsilon=1e-5).shape == x.shape
