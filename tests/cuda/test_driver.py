@@ -125,6 +125,17 @@ def test_the_context_of_the_caller_is_used(model: Emulated, fails: bool) -> None
     assert current.value == context.value
 
 
+def test_an_init_that_fails_leaves_the_state_unknown(model: Emulated) -> None:
+    assert model.init(n=3) == OK
+    y = X.copy()
+    assert model.run([X], [y], n=3) == OK
+    model.fail("cuStreamSynchronize")
+    assert model.init(n=3) == DEVICE
+    assert model.run([X], [y], n=3) == STATE
+    assert (model.init(n=3), model.run([X], [y], n=3)) == (OK, OK)
+    np.testing.assert_array_equal(y, X * X)
+
+
 def test_a_wait_that_fails_leaves_the_state_unknown(model: Emulated) -> None:
     assert model.init(n=3) == OK
     x, y = model.alloc((3,), np.float32), model.alloc((3,), np.float32)
