@@ -130,7 +130,7 @@ def deadly(task: Task) -> tuple[None, str, str]:
     return None, "fine", "here"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_task_that_kills_every_worker_is_given_up(cluster: Any) -> None:
     tasks = [Task("m", {}, board, ()) for board in ("good", "deadly", "good")]

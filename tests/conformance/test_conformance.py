@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 
 BATCHES = 40
 """Parts of the whole, each one library of C."""
-GATE_STEP = {"fixed": 70, "symbolic": 90, "apart": 180, "gpu": 40}
+GATE_STEP = {"fixed": 150, "symbolic": 150, "apart": 180, "gpu": 70}
 """The gate takes one case of so many, ..."""
 ALWAYS = {
     "fixed": (

@@ -232,6 +232,7 @@ def test_hot_loops_do_mostly_products(name: str, chip: int) -> None:
     assert SUBJECTS[name].enough(large.loop), large.text
 
 
+@pytest.mark.long
 @needs_fixed_addresses
 def test_figures_are_the_committed_ones(*, update_golden: bool) -> None:
     lines = [

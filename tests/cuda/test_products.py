@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pytest
 
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.dims import Bounds
@@ -38,20 +39,31 @@ FORMS: dict[str, tuple[ModuleType, Strategy, tuple[str, ...]]] = {
 }
 """The cases of a file by a strategy: those that are named, or all."""
 
+FEW_ROWS = [*test_few_rows.CASES]
 
-def test_printed_kernels_have_the_values_of_the_plain_loops(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "small_tiles",
+        "small_matrices",
+        pytest.param("tiles", marks=pytest.mark.long),
+        pytest.param("matrices", marks=pytest.mark.long),
+    ],
+)
+def test_printed_kernels_have_the_values_of_the_plain_loops(form: str, tmp_path: Path) -> None:
     kernels: dict[str, Kernel] = {}
     device: dict[str, Kernel] = {}
     jobs: list[Job] = []
 
-    for form, (file, strategy, names) in FORMS.items():
-        for number, case in enumerate(names or file.CASES):
-            text, sizes = file.CASES[case]
-            kernel, made, _ = device_form(text, strategy, f"{form}_{number}")
-            assert made is not None
-            kernels[made.name], device[made.name] = kernel, made
-            one = sizes[-1]
-            jobs.append(Job(made.name, tuple(inputs(kernel, one)), one, seed=1))
+    file, strategy, names = FORMS[form]
+    for number, case in enumerate(names or file.CASES):
+        text, sizes = file.CASES[case]
+        kernel, made, _ = device_form(text, strategy, f"{form}_{number}")
+        assert made is not None
+        kernels[made.name], device[made.name] = kernel, made
+        one = sizes[-1]
+        jobs.append(Job(made.name, tuple(inputs(kernel, one)), one, seed=1))
     bounds = Bounds.of({"n": (0, 70), "k": (0, 40)})
     answers = Shim([*device.values()], bounds, tmp_path).run(jobs)
     for job, answer in zip(jobs, answers, strict=True):
@@ -61,8 +73,15 @@ def test_printed_kernels_have_the_values_of_the_plain_loops(tmp_path: Path) -> N
         np.testing.assert_array_equal(wide[0], wide[1], job.kernel)
 
 
-def test_printed_few_rows_have_the_values_of_the_plain_loops(tmp_path: Path) -> None:
-    both = {case: test_few_rows.both(case) for case in test_few_rows.CASES}
+@pytest.mark.parametrize(
+    "cases",
+    [FEW_ROWS[::4], pytest.param(FEW_ROWS, marks=pytest.mark.long)],
+    ids=["some", "all"],
+)
+def test_printed_few_rows_have_the_values_of_the_plain_loops(
+    cases: list[str], tmp_path: Path
+) -> None:
+    both = {case: test_few_rows.both(case) for case in cases}
     bounds = Bounds.of({"n": (0, 70), "k": (0, 40)})
     jobs = []
     for case, (kernel, device) in both.items():
@@ -88,6 +107,7 @@ def test_printed_attention_has_the_results_of_rows(tmp_path: Path) -> None:
         np.testing.assert_allclose(answer.outputs[0], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 def test_printed_attention_of_half_precision_is_as_exact_as_that(tmp_path: Path) -> None:
     form, bounds = "neighbors", Bounds.of({"s": (1, 50), "n": (0, 80)})
     kernel = test_attention_matrices.device(form)

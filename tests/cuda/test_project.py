@@ -56,8 +56,8 @@ for name, contents in files.items():
 @pytest.mark.parametrize(
     ("name", "board"),
     [
-        ("gesture", "jetson-orin-nano"),
-        pytest.param("gesture", "jetson-xavier", marks=pytest.mark.long),
+        ("gesture", "jetson-xavier"),
+        pytest.param("gesture", "jetson-orin-nano", marks=pytest.mark.long),
         *(
             pytest.param(name, board, marks=pytest.mark.long)
             for name in ("gru_tagger", "small_encoder")

@@ -129,6 +129,7 @@ def test_a_fault_of_the_loops_is_found(fault: str) -> None:
             run_kernel(wrong.kernels[0], job.inputs, job.sizes, seed=job.seed)
 
 
+@pytest.mark.long
 def test_another_number_of_threads_is_refused(tmp_path: Path) -> None:
     """A kernel is compiled for its number of threads."""
     shim = Shim(MODULE.kernels[:1], MODULE.bounds, tmp_path)

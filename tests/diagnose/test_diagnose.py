@@ -86,6 +86,7 @@ def test_the_smallest_part_that_differs_is_one_call(
     assert (call.op, call.origin) == ("matmul", "/product/MatMul")
 
 
+@pytest.mark.long
 def test_a_failure_of_the_compiler_is_cut_down_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -520,6 +520,7 @@ def test_verify_compares_sequences_of_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_verify_sees_a_state_that_is_not_carried(tmp_path: Path) -> None:
     """The reference is a model whose decode forgets what prefill left: every answer of decode
     differs, and none of prefill's first."""

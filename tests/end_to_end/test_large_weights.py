@@ -44,6 +44,7 @@ def perceptron() -> onnx.ModelProto:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_weights_of_100_megabytes_need_less_than_four_times_that(tmp_path: Path) -> None:
     path, folder = tmp_path / "large.onnx", tmp_path / "out"
     onnx.save(perceptron(), path)

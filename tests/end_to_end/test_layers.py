@@ -384,6 +384,7 @@ def test_a_run_that_returns_between_kernels_calls_each() -> None:
         pytest.param("local functions", "mps2-an386", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.long
 def test_layers_on_boards(name: str, board: str) -> None:
     model = SUBJECTS[name].model()
     session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

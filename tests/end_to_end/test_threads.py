@@ -194,6 +194,7 @@ def test_what_has_no_threads_is_refused() -> None:
         prove(rx.compile(module, threads=2).built)
 
 
+@pytest.mark.long
 def test_verify_compares_with_one_thread_by_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path("pair.raot")
     project = rx.compile(parse(PAIR), threads=3).built

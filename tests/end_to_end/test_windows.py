@@ -259,6 +259,7 @@ func @main(%x: f32[2, n, 4]) {
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_threads_slide_the_same_window() -> None:
     host = compiled(40, "s", 24, 4, threads=2).host()
     alone, wanted = compiled(40, "s", 24, 4).host(), LastRows(40, 4)

@@ -31,7 +31,7 @@ FIGURES = (
     {"LONG": 4, "FEW": 10**9, "CELLS": 1 << 20, "COPIES": 2},
 )
 """Of scheduling/devices/forms.py, so that rows of few elements are those of blocks."""
-GATE, LONG, BLOCK, CHECKED = 40, 2000, 100, 5
+GATE, LONG, BLOCK, CHECKED = 20, 2000, 100, 5
 
 
 def difference(seed: int) -> str | None:

@@ -29,13 +29,10 @@ BY_OP = {name: tuple(cases) for name, cases in groupby(CASES, key=lambda case: c
 EXECUTORS: dict[str, Executor] = {"interpreter": interpreter, "c": c_library}
 
 
-GROUP = 150
-"""Cases that are made ready together: a worker builds the groups that it runs, and no other."""
-
-
 @cache
-def ready(executor: str, group: int) -> Run:
-    return EXECUTORS[executor](KERNELS[group * GROUP : (group + 1) * GROUP])
+def ready(executor: str, op: str) -> Run:
+    """One library for each op: a worker builds those that it runs, and no other."""
+    return EXECUTORS[executor]([case for case in KERNELS if case.op.name == op])
 
 
 def name_of(case: Case) -> str:
@@ -75,11 +72,9 @@ def test_conditions_hold_for_what_the_reference_accepts(op: str) -> None:
 @pytest.mark.parametrize("op", dict.fromkeys(case.op.name for case in KERNELS))
 def test_kernels_equal_the_reference(op: str, executor: str) -> None:
     wrong = []
-    for number, case in enumerate(KERNELS):
-        if case.op.name != op:
-            continue
+    for case in (case for case in KERNELS if case.op.name == op):
         tolerance = Tolerance(case.sample.rtol, case.sample.atol)
-        actual = ready(executor, number // GROUP)(case)
+        actual = ready(executor, op)(case)
         for position, (ours, expected) in enumerate(zip(actual, case.expected, strict=True)):
             difference = compare(f"y{position}", ours, expected, tolerance)
             if not difference.ok:

@@ -141,6 +141,7 @@ def test_an_installed_wheel_works_from_anywhere(wheel: Path, tmp_path: Path) -> 
     assert str(tmp_path) in where
 
 
+@pytest.mark.long
 def test_an_editable_install_reads_the_checkout(tmp_path: Path) -> None:
     programs = fresh_environment(tmp_path)
     install(programs, "--editable", ROOT)

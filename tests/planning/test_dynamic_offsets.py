@@ -103,6 +103,7 @@ def test_the_encoder_needs_5120_bytes_for_one_frame() -> None:
     assert project.plan.arena_bytes == need_at(project.plan, 0, {"n": 256, "batch": 1})
 
 
+@pytest.mark.long
 def test_two_arenas_have_tables_of_their_own(tmp_path: Path) -> None:
     board = tmp_path / "two.toml"
     board.write_text((ROOT / "boards" / "host.toml").read_text() + REGIONS)
@@ -131,6 +132,7 @@ def test_unknown_offsets_are_refused() -> None:
         rx.compile(model(), bounds={"n": 4, "batch": 1}, offsets="auto")
 
 
+@pytest.mark.long
 def test_entries_have_tables_of_their_own() -> None:
     bounds = {"n": (1, HIGH), "batch": (1, 1)}
     wide = encoder(width=32, heads=2, layers=1, hidden=64)

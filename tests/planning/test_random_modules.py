@@ -36,8 +36,8 @@ from tests.planning.random_modules import (
     random_sizes,
 )
 
-PER_LIBRARY = 20
-GATE, RAISED, LONG = 20, 8, 2000
+PER_LIBRARY = 10
+GATE, RAISED, LONG = 10, 4, 2000
 SIZES = 4
 BOARDS = ("host", "mps2-an386", "mps3-an547", "aarch64-linux")
 MORE = (1, 2, 4, 9, 30)

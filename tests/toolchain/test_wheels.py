@@ -184,6 +184,7 @@ def check(board: str, tmp_path: Path) -> None:
 @pytest.mark.qemu
 @pytest.mark.slow
 @pytest.mark.usefixtures("wheels")
+@pytest.mark.long
 def test_a_board_with_wheels_alone(tmp_path: Path) -> None:
     check("mps2-an386", tmp_path)
 

@@ -150,6 +150,7 @@ def test_an_arduino_sketch_compiles_behind_foreign_macros(compiler: str, tmp_pat
     assert compiles((plain, *flags, *C11, "-Isrc"), tmp_path, *units) == ""
 
 
+@pytest.mark.long
 def test_the_headers_of_the_runtime_bear_them(tmp_path: Path) -> None:
     """Each header of ours by itself, as C and as C++ where the model's header includes it."""
     (tmp_path / "prelude.h").write_text(PRELUDE)
