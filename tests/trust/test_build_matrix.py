@@ -43,7 +43,7 @@ SAMPLE = (
     Cell("M0", "gcc", "-Og", "position independent"),
     Cell("host", "clang", "-O3", "undefined"),
 )
-SAMPLED = ("dense", "channel", "lite", "planes")
+SAMPLED = ("dense", "planes")
 RAN = (Cell("M55", "clang", "-O2", "none"), Cell("M4", "gcc", "-O0", "fixed r9"))
 
 
