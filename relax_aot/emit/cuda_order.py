@@ -135,7 +135,7 @@ def _read(stmt: Stmt) -> Iterator[str]:
 
 MOST = 16
 """Iterations of a loop that is unrolled for its addresses alone."""
-LONG = 8
+LONG = 4
 """Iterations up to which compilers take loops apart."""
 
 

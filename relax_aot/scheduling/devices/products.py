@@ -55,8 +55,8 @@ LANES = (4, 8)
 """How the threads of a warp share the rows and columns of a tile."""
 PAD = 4
 """Floats between rows of a tile in shared memory, which spread steps over banks."""
-MANY = 16
-"""Parts of a sum beyond which one more is less than a tenth of the work."""
+MANY = 8
+"""Parts of a sum beyond which one more is a ninth of the work at most."""
 
 
 @dataclass(frozen=True, slots=True)
