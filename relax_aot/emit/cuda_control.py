@@ -25,7 +25,8 @@ _COPY_BLOCKS = 64
 _LOCALS = (
     "frame", "condition", "outer", "turn", "source", "target", "flag", "words", "value", "open",
     "to", "bytes", "first", "step", "i", "threadIdx", "blockIdx", "blockDim", "gridDim",
-    *(f"{stem}{number}" for stem in ("size", "rows") for number in range(MOST_WORDS)),
+    "start", "state", "row", "rows", "count", "distance", "at", "moved",
+    *(f"{stem}{number}" for stem in ("size", "rows", "first") for number in range(MOST_WORDS)),
 )  # fmt: skip
 """What control functions call their own: sizes of the model have other names there."""
 

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+import relax_aot as rx
 from relax_aot import driver
 from relax_aot.driver import Options
 from tests.cuda.emulated import Emulated
+from tests.end_to_end.test_windows import close, window_of
 
 pytestmark = pytest.mark.slow
 SIZES = {"step": 3, "bytes": 5, "started": 4}
@@ -60,3 +62,24 @@ def test_sizes_and_values_may_have_any_name() -> None:
         np.testing.assert_array_equal(z, -4 * x)
         np.testing.assert_array_equal(total, run * u)
     opened.close()
+
+
+def test_sizes_of_the_rows_of_a_window_may_have_any_name() -> None:
+    text = """symbol m in 0..24
+symbol rows in 1..8
+symbol count in 1..8
+state %past = %present
+func @main(%past: f32[m, count], %x: f32[rows, count]) {
+  %present: f32[m + rows, count] = concat(%past, %x) {axis=0}
+  %y: f32[m + rows, count] = mul(%present, %present)
+  return %y, %present
+}
+"""
+    module = rx.parse(text, window=window_of(rx.parse(text)))
+    host = rx.compile(module, name="win", board="jetson-orin-nano", emit="cuda-source").host()
+    kept = np.zeros((0, 3), np.float32)
+    for call in range(5):
+        x = np.full((4, 3), call + 1, np.float32)
+        kept = np.concatenate([kept, x])
+        close(host(x=x)["y"], kept * kept)
+        kept = kept[-host.length("m") :]
