@@ -233,6 +233,9 @@ class Server:
     def init(self, dims: Sequence[int]) -> int:
         return self._ask(0, dims)
 
+    def arena_need(self, dims: Sequence[int]) -> int:
+        raise NotImplementedError
+
     def get_length(self, index: int) -> int:
         return self._ask(2, [index])
 

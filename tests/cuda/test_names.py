@@ -57,7 +57,7 @@ def test_sizes_and_values_may_have_any_name() -> None:
     rows, u = np.array([2, -3]), np.arange(4, dtype=np.float32)
     y, z, total = np.empty((2, 5), np.float32), np.empty_like(x), np.empty_like(u)
     for run in (1, 2):
-        assert opened.run([x, rows, u], [y, z, total], **SIZES) == 0, opened.message
+        assert opened.run([x, rows, u], [y, z, total], None, "", **SIZES) == 0, opened.message
         np.testing.assert_array_equal(y, -x[rows])
         np.testing.assert_array_equal(z, -4 * x)
         np.testing.assert_array_equal(total, run * u)

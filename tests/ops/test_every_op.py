@@ -136,4 +136,5 @@ def test_the_groups_of_no_rows_are_none() -> None:
     """The size of a group does not follow from a count of zero elements."""
     x, scale = np.zeros((0, 6, 5), np.float32), np.ones(6, np.float32)
     group_norm = all_ops()["group_norm"]
-    assert group_norm.reference(x, scale, scale, groups=3, epsilon=1e-5).shape == x.shape
+    found = group_norm.reference(x, scale, scale, groups=3, epsilon=1e-5)
+    assert np.shape(found) == x.shape
