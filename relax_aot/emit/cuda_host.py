@@ -194,7 +194,8 @@ def _rendered(
     template = "cuda/entries_example.c.j2" if entries else "cuda/example.c.j2"
     example = render(template, model=view, entries=entries)
     sizes = [size for one in (view, *entries) for size in one.sizes]
-    header = HeaderView.of(view.interface, sizes, code, example)
+    told = ["RAOT_ERR_DEVICE", *re.findall(r"frame(?:, |\[0\] = )(RAOT_ERR_\w+)", text)]
+    header = HeaderView.of(view.interface, sizes, " ".join([code, *told]), example)
     files = {
         f"{name}.h": render("model.h.j2", model=view, entries=entries, header=header),
         f"{name}_layout.h": render("layout.h.j2", model=view, entries=entries),

@@ -281,6 +281,15 @@ def test_a_launch_that_could_not_be_changed_is_changed_by_the_next_run(
     check(model, 5, 3)
 
 
+def test_the_header_lists_what_the_gpu_and_its_driver_answer(
+    chosen: Project, counted: Project
+) -> None:
+    found = chosen.files["chosen.h"].decode()
+    assert " *   RAOT_ERR_INDEX " in found and " *   RAOT_ERR_DEVICE " in found
+    found = counted.files["counted.h"].decode()
+    assert " *   RAOT_ERR_INDEX " not in found and " *   RAOT_ERR_DEVICE " in found
+
+
 def test_what_is_wrong_is_said(model: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAOT_FAKE_SM", "72")
     assert model.init(n=1, m=1) == DEVICE
