@@ -22,6 +22,7 @@ from relax_aot.emit.header import HeaderView
 from relax_aot.emit.interface import Interface, interface_of
 from relax_aot.emit.render import render
 from relax_aot.emit.sources import Sources
+from relax_aot.emit.step_code import mentioned
 from relax_aot.emit.view import ModelView, model_view
 from relax_aot.emit.weights import Weights, weights_of
 from relax_aot.ir.graph import Constant
@@ -76,7 +77,9 @@ def emit_device(
     context = device_context(plan, interface, own.places)
     programs, text = _programs([context], interface)
     block = _block_bytes(programs, [interface], plan.alignment)
-    view = model_view(context, own.stored, (), options, ordered=ordered, device_bytes=block)
+    view = _checking(
+        model_view(context, own.stored, (), options, ordered=ordered, device_bytes=block)
+    )
     device = _view(view, [context], [view], programs, machine, own)
     return replace(_rendered(view, (), device, text), launches=programs[0].launches)
 
@@ -107,11 +110,23 @@ def emit_device_entries(
         contexts.append(device_context(part.plan, interface, places))
     shared = shared_interface(common, [context.interface for context in contexts])
     programs, text = _programs(contexts, shared)
-    views = [model_view(one, own.stored, (), options, ordered=ordered) for one in contexts]
+    views = [
+        _checking(model_view(one, own.stored, (), options, ordered=ordered)) for one in contexts
+    ]
     block = _block_bytes(programs, [context.interface for context in contexts], alignment)
     view = shared_view(shared, contexts, views, own.stored, block)
     device = _view(view, contexts, views, programs, machine, own)
     return _rendered(view, views, device, text)
+
+
+def _checking(view: ModelView) -> ModelView:
+    """With the sizes alone that the checks of a call speak of: the rest of a run is elsewhere."""
+    checks = view.checks
+    texts = [*checks.data_null, *checks.alignment, *checks.writes]
+    texts += checks.reads if checks.writes else ()
+    texts += [check.condition for check in checks.relations]
+    texts += [text for one in checks.lengths for text in (one.c_name, one.full, one.first)]
+    return replace(view, body=replace(view.body, locals=mentioned(view.body.locals, texts)))
 
 
 def _constants(constants: Sequence[Constant], name: str, alignment: int, form: str) -> _Constants:

@@ -303,3 +303,22 @@ def test_what_is_wrong_is_said(model: Emulated, monkeypatch: pytest.MonkeyPatch)
     assert model.live == 0
     check_after = model.init(n=1, m=1)
     assert check_after == OK
+
+
+def test_a_state_may_be_all_that_a_run_gives() -> None:
+    """No warning of a size that nothing reads, with -Werror."""
+    alone = parsed("agraph (float[n] x, float[n] s) => (float[n] t) { t = Add (x, s) }")
+    options = Options(bounds={"n": (1, MOST)}, state={"s": "t"}, emit="cuda-source", name="alone")
+    opened = Emulated(driver.compile_model(alone, "jetson-orin-nano", options))
+    assert opened.init(n=3) == OK, opened.message
+    assert opened.run([np.ones(3, np.float32)], [], n=3) == OK, opened.message
+    opened.close()
+
+
+def test_empty_arrays_in_a_stream_need_no_address() -> None:
+    options = Options(bounds={"n": (0, MOST), "m": (0, MOST)}, emit="cuda-source", name="empty")
+    opened = Emulated(driver.compile_model(CHOSEN, "jetson-orin-nano", options))
+    assert opened.init(n=1, m=1) == OK, opened.message
+    assert opened.run([0, 0], [0, 0], stream=1, n=0, m=0) == OK, opened.message
+    assert opened.wait(1) == OK, opened.message
+    opened.close()
