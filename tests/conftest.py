@@ -61,12 +61,9 @@ QUICK_FLAGS = (
 # the command line run whole.
 SAMPLED = {
     "cli": 3,
-    "cuda": 3,
-    "cuda/test_element_figures.py": 5,
-    "cuda/test_figures.py": 5,
-    "emit": 3,
-    "end_to_end": 3,
-    "end_to_end/test_equal.py": 5,
+    "cuda": 5,
+    "emit": 5,
+    "end_to_end": 5,
     "externs/test_mixtures.py": 3,
     "frontends/test_tflite_contraction.py": 3,
     "frontends/test_tflite_models.py": 3,
@@ -78,17 +75,17 @@ SAMPLED = {
     "microkernels": 5,
     "ops/test_every_op.py": 3,
     "planning": 3,
-    "project": 3,
+    "project": 5,
     "quantization": 3,
     "report": 3,
     "runtime_c": 3,
-    "scheduling": 3,
-    "scheduling/devices": 5,
+    "scheduling": 5,
+    "scheduling/devices": 7,
     "scheduling/test_integer.py": 7,
     "scheduling/test_register_blocks.py": 29,
     "transforms": 3,
-    "trust": 3,
-    "verify": 3,
+    "trust": 5,
+    "verify": 5,
 }
 
 # The same examples in every run, and no time limit: the machine may be busy.

@@ -104,6 +104,7 @@ def killer(client: Any, killed: list[int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.long
 def test_a_worker_that_is_killed_costs_no_answer(cluster: Any, listed: Path) -> None:
     sizes = [f"n={n}" for n in (1, 2, 17, 31)]
     tasks = tasks_of([str(GESTURE)], ["host"], sizes, {"bound": ("n=32",)})

@@ -34,7 +34,7 @@ ALWAYS = {
     "gpu": (),
 }
 """... and those that showed a fault once, ..."""
-REFUSED_STEP = {"fixed": 1, "symbolic": 1, "apart": 12, "gpu": 12}
+REFUSED_STEP = {"fixed": 6, "symbolic": 6, "apart": 12, "gpu": 12}
 """... and one of so many that are refused."""
 
 

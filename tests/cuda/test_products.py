@@ -45,8 +45,8 @@ FEW_ROWS = [*test_few_rows.CASES]
 @pytest.mark.parametrize(
     "form",
     [
-        "small_tiles",
         "small_matrices",
+        pytest.param("small_tiles", marks=pytest.mark.long),
         pytest.param("tiles", marks=pytest.mark.long),
         pytest.param("matrices", marks=pytest.mark.long),
     ],

@@ -65,6 +65,7 @@ for name, contents in files.items():
         ),
     ],
 )
+@pytest.mark.long
 def test_two_processes_make_the_same_project(name: str, board: str, tmp_path: Path) -> None:
     found = []
     for seed in ("1", "2"):

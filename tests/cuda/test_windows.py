@@ -53,6 +53,7 @@ def test_programs_in_text_form(name: str) -> None:
     follow(project, library=Library(build_library(project)))
 
 
+@pytest.mark.long
 def test_entries_share_a_window() -> None:
     score = """symbol m in 0..6
 func @main(%past_k: f32[1, 1, m, 64], %q: f32[1, 1, 1, 64]) {

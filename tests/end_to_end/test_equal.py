@@ -114,6 +114,7 @@ def test_encoder_compiled_once_is_right_at_every_length(batch: int) -> None:
 
 @pytest.mark.qemu
 @pytest.mark.slow
+@pytest.mark.long
 def test_encoder_on_cortex_m7() -> None:
     model = encoder()
     options = Options(bounds={"batch": (1, 1), "n": (1, 32)}, name="enc")
@@ -161,6 +162,7 @@ def test_silero_on_the_host(speech: tuple[list[np.ndarray], list[float]]) -> Non
         *(pytest.param(b, marks=pytest.mark.long) for b in ("mps2-an500", "aarch64-linux")),
     ],
 )
+@pytest.mark.long
 def test_silero_on_boards(
     board: str, speech: tuple[list[np.ndarray], list[float]], shared_models: Path
 ) -> None:

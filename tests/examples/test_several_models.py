@@ -89,6 +89,7 @@ def test_the_thread_sanitizer_finds_no_race(several: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_thread_sanitizer_finds_a_race_where_threads_share_an_arena(several: Path) -> None:
     """So that the test above can fail."""
     text = (EXAMPLE / "threads.c").read_text().replace("&own->arena", "&contexts[0].arena")

@@ -16,7 +16,7 @@ from tests.fuzz.judge import judge
 from tests.fuzz.wide import faults
 
 PER_LIBRARY = 15
-GATE, LONG = 6, 1500
+GATE, LONG = 4, 1500
 WIDE_LONG = 1500
 
 

@@ -167,6 +167,7 @@ def right(project: Project, sizes: dict[str, int]) -> bool:
     )
 
 
+@pytest.mark.long
 def test_c_without_one_max_of_an_offset_is_wrong() -> None:
     """Each `RAOT_MAX` between ends of slots, reduced to its lesser argument."""
     project = compiled(ladder(), "ladder")

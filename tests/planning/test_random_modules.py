@@ -37,7 +37,7 @@ from tests.planning.random_modules import (
 )
 
 PER_LIBRARY = 10
-GATE, RAISED, LONG = 10, 4, 2000
+GATE, RAISED, LONG = 6, 3, 2000
 SIZES = 4
 BOARDS = ("host", "mps2-an386", "mps3-an547", "aarch64-linux")
 MORE = (1, 2, 4, 9, 30)

@@ -62,6 +62,7 @@ def sections_of(path: Path) -> dict[str, int]:
         return {str(s.name): int(s["sh_size"]) for s in ELFFile(file).iter_sections()}
 
 
+@pytest.mark.long
 def test_values_spread_over_two_arenas_compute_the_same(tmp_path: Path) -> None:
     whole = project_on(tmp_path, "")
     (one,) = whole.plan.arenas
