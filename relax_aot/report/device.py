@@ -60,7 +60,7 @@ class _Machine:
 
     toolkit: int
     cubin: Cubin
-    codes: Mapping[str, DeviceCode]
+    instructions: Mapping[str, DeviceCode]
 
 
 def device_figures(project: Project, chosen: Sequence[Sizes]) -> dict[str, Any] | None:
@@ -123,7 +123,7 @@ def _row(
             "shared_bytes": own.shared_bytes,
             "occupancy": round(part, 3),
         }
-        code = machine.codes.get(launch.c_name)
+        code = machine.instructions.get(launch.c_name)
         if code is not None:
             hot = max(code.loops, key=_heat, default=None)
             row["matrix"] = any(one.base in _MATRIX for one in code.instructions)
