@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import e, inf, log2, prod
+from math import e, log2, prod
 
 from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, simplify
@@ -35,7 +35,7 @@ from relax_aot.ir.loops import (
     expressions,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.devices.attention_operands import Pair, finish_score
+from relax_aot.scheduling.devices.attention_operands import LOWEST, ZERO_F32, Pair, finish_score
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of
 from relax_aot.scheduling.devices.matrix_units import COLUMNS, ROWS, STEPS
 from relax_aot.scheduling.devices.operands import (
@@ -54,7 +54,6 @@ from relax_aot.scheduling.writer import Writer
 ADDRESSES = 34
 """Registers of a thread that hold no elements of matrices."""
 LOG2_E = Lit(log2(e), DType.F32)
-ZERO_F32, LOWEST = Lit(0.0, DType.F32), Lit(-inf, DType.F32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.loops import (
@@ -41,6 +42,9 @@ from relax_aot.scheduling.devices.operands import (
 )
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
+
+ZERO_F32, LOWEST = Lit(0.0, DType.F32), Lit(-inf, DType.F32)
+"""The first sum, and the score of a key that is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf
 
 from relax_aot.ir.dims import ZERO, Dim, ceildiv, simplify
 from relax_aot.ir.loops import (
@@ -32,7 +31,13 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.attention import Attention
-from relax_aot.scheduling.devices.attention_operands import Pair, finish_score, wide
+from relax_aot.scheduling.devices.attention_operands import (
+    LOWEST,
+    ZERO_F32,
+    Pair,
+    finish_score,
+    wide,
+)
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
@@ -52,7 +57,6 @@ UNROLLED = 8
 """Steps of a sum that follow each other in the code."""
 PAD = 4
 """Floats between rows of shared memory, which spread them over banks."""
-ZERO_F32, LOWEST = Lit(0.0, DType.F32), Lit(-inf, DType.F32)
 
 
 @dataclass(frozen=True, slots=True)
