@@ -298,8 +298,10 @@ class _Body(_Expressions):
             raise cursor.error(start, f"unknown micro-kernel {name}")
         kernel = self.micro_kernels[name]
         cursor.expect("(")
-        marks = "," * (len(kernel.operands) - 1) + ")"
+        marks = "," * (len(kernel.operands) - 1) + ")" if kernel.operands else ""
         operands = tuple(self.operand(mark) for mark in marks)
+        if not operands:
+            cursor.expect(")")
         start = cursor.token
         sizes = dims(cursor)
         if len(sizes) != len(kernel.sizes):

@@ -29,8 +29,8 @@ namespace
 enum State { READY, AT_WARP, AT_BLOCK, DONE, LEFT };
 
 struct Copy {
-    uint16_t *to;
-    const uint16_t *from;
+    void *to;
+    const void *from;
     int32_t count;
 };
 
@@ -276,7 +276,7 @@ void raot_shim_leave(void)
     run->threads[run->current].copies.clear();
 }
 
-void raot_shim_copy_later(uint16_t *to, const uint16_t *from, int32_t count)
+void raot_shim_copy_later(void *to, const void *from, int32_t count)
 {
     run->threads[run->current].copies.push_back({to, from, count});
 }
@@ -284,9 +284,8 @@ void raot_shim_copy_later(uint16_t *to, const uint16_t *from, int32_t count)
 void raot_shim_finish_copies(void)
 {
     for (const Copy &copy : run->threads[run->current].copies) {
-        for (int32_t n = 0; n < 8; n++) {
-            copy.to[n] = n < copy.count ? copy.from[n] : (uint16_t)0;
-        }
+        std::memset(copy.to, 0, 16);
+        std::memcpy(copy.to, copy.from, (size_t)copy.count);
     }
     run->threads[run->current].copies.clear();
 }

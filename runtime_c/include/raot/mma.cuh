@@ -19,10 +19,10 @@
 #endif
 
 /* Four matrices of eight by eight; each lane gives the address of a row. */
-static inline void raot_load_matrices(uint16_t *to, const uint16_t *row)
+static inline void raot_load_matrices(void *to, const void *row)
 {
 #if RAOT_MMA
-    uint32_t *const r = reinterpret_cast<uint32_t *>(to);
+    uint32_t *const r = static_cast<uint32_t *>(to);
 
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -139,29 +139,28 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
     }
 #endif
 
-#define RAOT_COPY_ASYNC(T) \
-    static inline void raot_copy_async_##T(uint16_t *to, const uint16_t *from, int32_t count, \
-                                           int32_t ahead) \
+#define RAOT_COPY_ASYNC(N, T) \
+    static inline void raot_copy_async_##N(T *to, const T *from, int32_t count, int32_t ahead) \
     { \
-        raot_copy_async(to, from + ahead, count); \
+        raot_copy_async(to, from + ahead, count * (int32_t)sizeof(T)); \
     }
 
 /* clang-format on */
 
-/* Copies `count` of eight elements to shared memory, zeros behind them. Both are aligned to 16
-   bytes. What was copied is there behind raot_wait_copies and a barrier. */
-static inline void raot_copy_async(uint16_t *to, const uint16_t *from, int32_t count)
+/* Copies `count` of 16 bytes to shared memory, zeros behind them. Both are aligned to 16 bytes.
+   What was copied is there behind raot_wait_copies and a barrier. */
+static inline void raot_copy_async(void *to, const void *from, int32_t count)
 {
 #if RAOT_MMA
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
-                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(count * 2)
+                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(count)
                  : "memory");
 #elif defined(RAOT_SHIM)
     raot_shim_copy_later(to, from, count);
 #else
-    for (int32_t n = 0; n < 8; n++) {
-        to[n] = n < count ? from[n] : (uint16_t)0;
+    for (int32_t n = 0; n < 16; n++) {
+        static_cast<uint8_t *>(to)[n] = n < count ? static_cast<const uint8_t *>(from)[n] : 0u;
     }
 #endif
 }
@@ -179,7 +178,7 @@ RAOT_LOAD_MATRIX_OF(f16)
 RAOT_LOAD_MATRIX_OF(bf16)
 RAOT_MMA_OF(f16)
 RAOT_MMA_OF(bf16)
-RAOT_COPY_ASYNC(f16)
-RAOT_COPY_ASYNC(bf16)
+RAOT_COPY_ASYNC(f16, uint16_t)
+RAOT_COPY_ASYNC(bf16, uint16_t)
 
 #endif
