@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 NO_SHARED_MODELS = "the folder ../shared/models is not here"
 NO_CUDA = "the extra [cuda] is not installed"
+NO_NVCC = "nvcc is not installed"
 RANDOM_ADDRESSES = "the sandbox refuses a fixed layout of memory"
 NO_BROWSER = "no Chromium is installed"
 NO_FRAMA_C = "Frama-C is not installed"
@@ -36,6 +37,7 @@ ALLOWED_SKIPS = (
     "no GPU here",
     NO_BROWSER,
     NO_CUDA,
+    NO_NVCC,
     RANDOM_ADDRESSES,
     NO_FRAMA_C,
     NO_SHARED_MODELS,

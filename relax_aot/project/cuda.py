@@ -138,8 +138,9 @@ def _files(
     }
     rows = tuple(CubinView(toolkit, _rows(cubin)) for toolkit, cubin in cubins.items())
     texts[f"{name}_cubin.c"] = render(
-        "cuda/cubin.c.j2", model=view, capability=device.cuda.capability, cubins=rows
-    )
+        "cuda/cubin.c.j2", model=view, capability=device.cuda.capability, sm=device.cuda.sm,
+        cubins=rows,
+    )  # fmt: skip
     texts["main.c"] = render("main.c.j2", model=view, header=sources.header)
     shown = {
         "model": view, "board": board, "needs": needs, "cubins": rows,

@@ -4,21 +4,24 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from relax_aot import driver
+from relax_aot.binaries.cubin import Cubin, read_cubin
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from relax_aot.project.cuda_board import DeviceError
-from relax_aot.toolchain.nvrtc import OPTIONS
 from tests.conftest import ROOT
-from tests.cuda.toolkits import needs_compilers, needs_fixed_addresses
+from tests.cuda.toolkits import needs_compilers, needs_fixed_addresses, needs_nvcc
 
 MODEL = ROOT / "examples" / "gesture" / "gesture.onnx"
 
@@ -35,7 +38,7 @@ def test_a_project_in_source_needs_no_compiler_of_cuda(board: str) -> None:
     assert project.files == again.files
     assert {"gesture.c", "gesture.cu", "gesture_cubin.c", "CMakeLists.txt"} <= project.files.keys()
     build = project.files["CMakeLists.txt"].decode()
-    assert f"--gpu-architecture=sm_{project.board.cuda.sm}" in build  # type: ignore[union-attr]
+    assert f"set(CMAKE_CUDA_ARCHITECTURES {project.board.cuda.sm})" in build  # type: ignore[union-attr]
     assert b".incbin" in project.files["gesture_cubin.c"]
 
 
@@ -107,27 +110,70 @@ while [ "$1" != -o ]; do shift; done
 printf '\\177ELF' > "$2"
 """
 """It says what it was given, and makes a file."""
+KNOWN = (
+    "FORCED=1", "ID=NVIDIA", "ID_RUN=1", "VERSION=10.2.300",
+    "PRODUCED_OUTPUT=#$ LIBRARIES= -lc\n#$ gcc a.o -lc\n",
+)  # fmt: skip
+"""What CMake would find by asking the compiler, which answers no question here."""
+
+
+def built(folder: Path, build: Path, *settings: str, **environment: str) -> None:
+    if shutil.which("cmake") is None or shutil.which("gcc") is None:
+        pytest.skip("cmake or gcc is not installed")
+    given = [f"-D{one}" for one in settings]
+    for arguments in (["-S", str(folder), "-B", str(build), *given], ["--build", str(build)]):
+        done = subprocess.run(
+            ["cmake", *arguments], check=False, capture_output=True, env=os.environ | environment
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-def test_a_project_in_source_calls_the_nvcc_of_the_machine(tmp_path: Path) -> None:
-    if shutil.which("cmake") is None or shutil.which("gcc") is None:
-        pytest.skip("cmake or gcc is not installed")
+def test_a_project_in_source_is_built_by_the_nvcc_of_the_machine(tmp_path: Path) -> None:
     folder = compiled("jetson-nano", "cuda-source").write(tmp_path / "project")
     nvcc = tmp_path / "cuda" / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
     nvcc.write_text(NVCC)
     nvcc.chmod(0o755)
-    home, build = {"CUDA_HOME": str(tmp_path / "cuda")}, str(tmp_path / "build")
-    for arguments in (["-S", str(folder), "-B", build], ["--build", build]):
-        subprocess.run(
-            ["cmake", *arguments], check=True, capture_output=True, env=os.environ | home
-        )
-    given = (nvcc.parent / "arguments").read_text().split()
-    assert {"--cubin", "--gpu-architecture=sm_53", *OPTIONS, str(folder / "gesture.cu")} <= {*given}
+    known = [f"CMAKE_CUDA_COMPILER_{one}" for one in KNOWN]
+    built(folder, tmp_path / "build", *known, CUDA_HOME=str(tmp_path / "cuda"))
+    text = (nvcc.parent / "arguments").read_text()
+    assert re.search(r"arch=compute_53,code=\S*sm_53", text)
+    given = text.split()
+    assert {"-fatbin", "--fmad=false", str(folder / "gesture.cu")} <= {*given}
+    assert {"-std=c++14", "--std=c++14"} & {*given}
     example = tmp_path / "build" / "gesture_example"
     done = subprocess.run([example], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("RAOT_ERR_DEVICE libcuda.so.1: ")
+
+
+def machine_code(image: bytes) -> Iterator[Cubin]:
+    """Of a fatbin whose entries are not compressed: each begins with its own number of bytes, and
+    with those of the cubin behind."""
+    at = 16
+    while at < len(image):
+        header, size = struct.unpack_from("<IQ", image, at + 4)
+        yield read_cubin(image[at + header : at + header + size])
+        at += header + size
+
+
+@pytest.mark.long
+@needs_nvcc
+def test_nvcc_compiles_a_project_for_other_gpus(tmp_path: Path) -> None:
+    folder = compiled("cuda-sm90", "cuda-source").write(tmp_path / "project")
+    build = tmp_path / "build"
+    chips, strict = "ARCHITECTURES=90-real;100-real", "FLAGS=-Werror all-warnings"
+    built(folder, build, f"CMAKE_CUDA_{chips}", f"CMAKE_CUDA_{strict}")
+    image = (build / "gesture.fatbin").read_bytes()
+    assert image.startswith(b"\x50\xed\x55\xba")
+    needed = subprocess.run(
+        ["readelf", "-d", build / "gesture_example"], capture_output=True, text=True, check=True
+    )
+    assert re.findall(r"NEEDED.*\[(.*?)\]", needed.stdout) == ["libc.so.6"]
+    code = list(machine_code(image))
+    assert [one.sm for one in code] == [90, 100]
+    names = re.findall(r'^    "(\w+)",$', (folder / "gesture.c").read_text(), re.M)
+    assert all({function.name for function in one.functions} == {*names} for one in code)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 
 from relax_aot.toolchain.nvdisasm import installed_disassembler
 from relax_aot.toolchain.nvrtc import MAJORS, installed_compiler
-from tests.conftest import NO_CUDA, RANDOM_ADDRESSES
+from tests.conftest import NO_CUDA, NO_NVCC, RANDOM_ADDRESSES
 
 TARGETS = ((72, 11), (87, 11), (87, 12), (90, 12), (90, 13), (110, 13))
 """Compute capability and CUDA major: Xavier, Orin with JetPack 5 and 6, servers, Thor."""
@@ -27,3 +28,4 @@ needs_compilers = pytest.mark.skipif(
     any(installed_compiler(major) is None for major in MAJORS), reason=NO_CUDA
 )
 needs_disassembler = pytest.mark.skipif(installed_disassembler() is None, reason=NO_CUDA)
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason=NO_NVCC)

@@ -157,10 +157,9 @@ int cuCtxPopCurrent_v2(void **context)
 int cuModuleLoadData(void **module, const void *image)
 {
     BEGIN("cuModuleLoadData")
-    if (memcmp(image,
-               "\x7f"
-               "ELF",
-               4) != 0) {
+    const auto *const bytes = static_cast<const unsigned char *>(image);
+    /* A cubin is an ELF file; the other is the mark of a fatbin. */
+    if (memcmp(bytes, "\177ELF", 4) != 0 && memcmp(bytes, "\120\355\125\272", 4) != 0) {
         return NO_BINARY_FOR_GPU;
     }
     auto made = std::make_unique<int>(0);

@@ -11,12 +11,14 @@ enum {
     RAOT_CUDA_ALIGNMENT = 256,
     RAOT_CUDA_VALUE_ALIGNMENT = 16, /* of every value that kernels access */
     RAOT_CUDA_MESSAGE_BYTES = 160,
+    RAOT_CUDA_ANY_TOOLKIT = 0,   /* of a struct raot_cubin: the user's nvcc made the machine code */
     RAOT_CUDA_FRAME_BYTES = 4096 /* words that the kernels of a run share; the first is a status */
 };
 
 #define RAOT_CUDA_MARK UINT64_C(0x52414f5443554441)
 
-/* Machine code of all kernels, for drivers of this major version of CUDA and later ones. */
+/* Machine code of all kernels (a cubin or fatbin), for drivers of this major version of CUDA and
+   later ones. */
 struct raot_cubin {
     int32_t toolkit;
     const unsigned char *image;

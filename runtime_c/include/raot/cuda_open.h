@@ -25,9 +25,14 @@ static inline void raot_cuda_context(struct raot_cuda *cuda)
     }
 }
 
-/* Refuses a GPU whose instructions are others than those of the machine code. */
-static inline void raot_cuda_chip(struct raot_cuda *cuda, int32_t sm)
+/*
+ * Refuses a GPU whose instructions are others than those of the machine code. What a user's nvcc
+ * made may have instructions for later GPUs too, of which the driver knows.
+ */
+static inline void raot_cuda_chip(struct raot_cuda *cuda, const struct raot_cuda_program *program)
 {
+    const int32_t sm = program->sm;
+    const int later = program->cubins[0].toolkit == RAOT_CUDA_ANY_TOOLKIT;
     const struct raot_driver *const driver = &cuda->driver;
     int major = 0;
     int minor = 0;
@@ -42,7 +47,7 @@ static inline void raot_cuda_chip(struct raot_cuda *cuda, int32_t sm)
             driver->device_attribute(&cuda->integrated, RAOT_CUDA_INTEGRATED, cuda->device))) {
         return;
     }
-    if (major != sm / 10 || minor < sm % 10) {
+    if ((major != sm / 10 || minor < sm % 10) && !(later && major > sm / 10)) {
         raot_cuda_fail(cuda, "the GPU has compute capability ", "");
         raot_cuda_append_number(cuda, (size_t)major);
         raot_cuda_append(cuda, ".");
@@ -219,7 +224,7 @@ static inline enum raot_status raot_cuda_open(struct raot_cuda *cuda,
         return cuda->status;
     }
     raot_cuda_context(cuda);
-    raot_cuda_chip(cuda, program->sm);
+    raot_cuda_chip(cuda, program);
     if (cuda->status != RAOT_OK ||
         !raot_cuda_try(cuda, "cuCtxPushCurrent", cuda->driver.context_push(cuda->context))) {
         raot_cuda_end(cuda);
