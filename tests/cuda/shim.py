@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relax_aot.cache import cached_folder, digest_of
 from relax_aot.emit.cuda_module import DeviceLaunch, DeviceSource, Frame, Given, device_source
 from relax_aot.ir.axes import CORE
 from relax_aot.ir.dims import Bounds
@@ -27,6 +28,7 @@ FLAGS = (
     "-fno-sanitize-recover=all",
 )  # fmt: skip
 SOURCES = ("raot_shim.cpp", "raot_shim_jobs.cpp")
+SHIM = data_dir("boards") / "families" / "cuda"
 
 
 class ShimError(Exception):
@@ -148,7 +150,6 @@ def _array(data: memoryview, buffer: Buffer, sizes: Mapping[str, int]) -> Array:
 
 def build(source: DeviceSource, folder: Path, variants: Mapping[str, str]) -> Path:
     """The program that runs jobs (boards/families/cuda/raot_shim_jobs.cpp)."""
-    shim = data_dir("boards") / "families" / "cuda"
     text = source.text + "\n".join(variants.values())
     (folder / "model.cu").write_text(text)
     found = re.findall(r"__global__ void __launch_bounds__\((\d+),\s*\d+\)\s+(\w+)\(", text)
@@ -156,10 +157,24 @@ def build(source: DeviceSource, folder: Path, variants: Mapping[str, str]) -> Pa
     lines += [f"RAOT_SHIM_KERNEL({name}, {count})" for count, name in found]
     (folder / "kernels.cpp").write_text("\n".join(lines) + "\n")
     program = folder / "jobs"
-    files = [folder / "kernels.cpp", *(shim / name for name in SOURCES)]
-    done = subprocess.run(
-        ["g++", *FLAGS, f"-I{shim}", f"-I{folder}", *files, "-o", program],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[:4000]
+    _compiled([f"-I{folder}", folder / "kernels.cpp", *_objects(), "-o", program])
     return program
+
+
+def _objects() -> list[Path]:
+    """What all programs have in common, which takes longer than most kernels."""
+    parts = [file.read_bytes() for file in sorted(SHIM.glob("raot_shim*"))]
+
+    def make(folder: Path) -> None:
+        for name in SOURCES:
+            _compiled(["-c", SHIM / name, "-o", folder / f"{name}.o"])
+
+    folder = cached_folder("shim", digest_of([repr(FLAGS), *parts]), make)
+    return [folder / f"{name}.o" for name in SOURCES]
+
+
+def _compiled(arguments: Sequence[str | Path]) -> None:
+    done = subprocess.run(
+        ["g++", *FLAGS, f"-I{SHIM}", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[:4000]

@@ -68,6 +68,7 @@ def test_the_page_shows_a_whole_package() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_commands_of_the_page_run_with_the_installed_package(folder: Path) -> None:
     if shutil.which("arm-none-eabi-gcc") is None:
         pytest.skip("arm-none-eabi-gcc is not installed")

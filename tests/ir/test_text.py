@@ -21,7 +21,7 @@ from tests.ir.programs import modules
 
 @pytest.mark.slow
 @given(modules())
-@settings(max_examples=200, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
 def test_text_reads_back_as_the_same_module(module: Module) -> None:
     text = to_text(module)
     again = parse(text, {constant.digest: constant.data for constant in module.constants})

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +24,13 @@ from relax_aot.verify.library import Guarded
 from relax_aot.verify.op_cases import Case, Run
 
 HEADERS = (
-    "check", "convert", "depthwise_3x3", "depthwise_lanes", "dot2_i16", "dot4_i8", "function",
-    "gather", "index", "integer", "lanes", "math", "math64", "multiply", "multiply_s16", "narrow",
-    "requantize", "requantize_lanes", "status", "window",
+    "check", "convert", "depthwise_3x3", "function", "index", "integer", "lanes", "math", "math64",
+    "multiply", "multiply_s16", "narrow", "requantize", "requantize_lanes", "status", "window",
 )  # fmt: skip
+LARGE = ("depthwise_lanes", "dot2_i16", "dot4_i8", "gather")
+"""Headers of intrinsics, which take longer to read than most kernels."""
 FLAGS = (
-    *STRICT_FLAGS, "-Wno-unused-parameter", "-O1", "-ffp-contract=off", "-fno-strict-aliasing",
+    *STRICT_FLAGS, "-Wno-unused-parameter", "-O0", "-ffp-contract=off", "-fno-strict-aliasing",
 )  # fmt: skip
 WIDE = 2**31 - 1
 
@@ -47,7 +49,7 @@ def c_kernels(kernels: Mapping[str, Kernel], flags: Sequence[str] = ()) -> Call:
     """Compile kernels once, to be called at any sizes; equal kernels share a function."""
     first: dict[Kernel, str] = {}
     names = {n: first.setdefault(replace(k, name=""), n) for n, k in kernels.items()}
-    parts = [f'#include "raot/{name}.h"' for name in HEADERS]
+    parts = []
     declarations = []
     for name in first.values():
         prototype, code = _function(name, kernels[name])
@@ -55,7 +57,9 @@ def c_kernels(kernels: Mapping[str, Kernel], flags: Sequence[str] = ()) -> Call:
         parts.append(f"{code.parts}{prototype};\n{prototype}\n{{\n{code.body}\n}}")
     folder = data_dir("runtime_c") / "include" / "raot"
     files = {f"raot/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.h"))}
-    files["kernels.c"] = "\n\n".join(parts).encode()
+    used = [*HEADERS, *_used(files, "\n".join(parts))]
+    lines = [f'#include "raot/{name}.h"' for name in used]
+    files["kernels.c"] = "\n\n".join([*lines, *parts]).encode()
     ffi = cffi.FFI()
     ffi.cdef(
         "\n".join(
@@ -66,6 +70,14 @@ def c_kernels(kernels: Mapping[str, Kernel], flags: Sequence[str] = ()) -> Call:
     return lambda name, inputs, sizes: _call(
         ffi, library, names[name], kernels[name], inputs, sizes
     )
+
+
+def _used(files: Mapping[str, bytes], code: str) -> Iterator[str]:
+    """The large headers with a name that the code has."""
+    names = set(re.findall(r"\braot_\w+", code))
+    for header in LARGE:
+        if names.intersection(re.findall(r"\braot_\w+", files[f"raot/{header}.h"].decode())):
+            yield header
 
 
 def _function(case_name: str, kernel: Kernel) -> tuple[str, KernelCode]:

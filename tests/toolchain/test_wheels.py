@@ -198,6 +198,7 @@ def test_every_core_with_wheels_alone(board: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("wheels")
 def test_this_machine_with_wheels_alone() -> None:
     (target,) = run_job(Job(GESTURE, (gesture("host"),))).targets

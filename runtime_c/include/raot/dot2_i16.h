@@ -17,8 +17,10 @@
 #include "assembly.h"
 #include "copy.h"
 
-#if defined(__SSE2__)
+#if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
 #endif
 
 #define RAOT_DOT2_COLUMNS 16

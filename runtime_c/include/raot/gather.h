@@ -18,8 +18,10 @@
 
 #include "copy.h"
 
-#if defined(__SSE2__)
+#if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
 #endif
 
 /* Copies bytes without a call, because there are mostly few. */
