@@ -38,7 +38,7 @@ RESIDENT = {87: 48, 90: 64}
 """Warps that a multiprocessor holds (CUDA C++ Programming Guide, compute capabilities)."""
 REGISTERS, SHARED = 65536, {87: 164 << 10, 90: 228 << 10}
 """Of a multiprocessor (ibid.)."""
-COUNTED = ("FFMA", "HMMA", "MUFU", "LDS", "LDSM", "STS", "LDG", "LDGSTS", "BAR")
+COUNTED = ("FFMA", "HMMA", "IMMA", "IDP", "MUFU", "LDS", "LDSM", "STS", "LDG", "LDGSTS", "BAR")
 
 
 def matmul(kind: str, weights: str) -> str:
@@ -96,7 +96,7 @@ BYTES = """
         for j in 0..768 {
           local sum: i32 = %b[j]
           for k in 0..768 {
-            sum = (sum + ((cast(%x[i, k], i32, wrap) - 3:i32) * cast(%w[k, j], i32, wrap)))
+            sum = (sum + (cast(%x[i, k], i32, wrap) * cast(%w[j, k], i32, wrap)))
           }
           %y[i, j] = sum
         }
@@ -147,6 +147,10 @@ def loads_vectors(loop: DeviceLoop) -> bool:
     return any("LDG" in one.opcode and "128" in one.opcode for one in loop.instructions)
 
 
+def mostly_imma(loop: DeviceLoop) -> bool:
+    return len(loop.instructions) <= 2.2 * loop.mix["IMMA"]
+
+
 def mostly_hmma(loop: DeviceLoop) -> bool:
     return len(loop.instructions) <= 2.2 * loop.mix["HMMA"]
 
@@ -160,7 +164,17 @@ SUBJECTS = {
     "attention bf16, keys by rows": Subject(BY_ROWS.replace("f32", "bf16"), None, attends, 0.125),
     "product f16": Subject(matmul("f16", "k, j"), matrix_product, mostly_hmma),
     "product f16, weights by columns": Subject(matmul("f16", "j, k"), matrix_product, mostly_hmma),
-    "product of bytes": Subject(BYTES, matrix_product, lambda loop: loop.mix["HMMA"] > 0),
+    "product of bytes": Subject(BYTES, matrix_product, mostly_imma),
+    "product of bytes, a zero point": Subject(
+        BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)"),
+        matrix_product,
+        lambda loop: len(loop.instructions) <= 4 * loop.mix["IMMA"],
+    ),
+    "product of bytes, weights by rows": Subject(
+        BYTES.replace("j, k", "k, j"),
+        matrix_product,
+        lambda loop: len(loop.instructions) <= 8 * loop.mix["IMMA"],
+    ),
     "one row f32": Subject(one_row("f32", "k, j"), product, loads_vectors, 0.5, cuda.TARGET),
     "one row f16, weights by columns": Subject(
         one_row("f16", "j, k"), matrix_product, loads_vectors, 0.5, cuda.TARGET
@@ -190,7 +204,10 @@ class Figures:
     @property
     def loop(self) -> DeviceLoop:
         """The loop with most multiply-adds."""
-        return max(self.code.loops, key=lambda loop: loop.mix["FFMA"] + 256 * loop.mix["HMMA"])
+        return max(
+            self.code.loops,
+            key=lambda loop: loop.mix["FFMA"] + 256 * (loop.mix["HMMA"] + loop.mix["IMMA"]),
+        )
 
     @property
     def text(self) -> str:

@@ -37,7 +37,6 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.devices.attention_operands import LOWEST, ZERO_F32, Pair, finish_score
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of
-from relax_aot.scheduling.devices.matrix_units import COLUMNS, ROWS, STEPS
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
@@ -48,6 +47,7 @@ from relax_aot.scheduling.devices.operands import (
     finish_sums,
     split,
 )
+from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.writer import Writer
 

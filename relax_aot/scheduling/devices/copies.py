@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies of the factors of a matrix product to shared memory, in the types of matrix units.
 
-Where eight neighbors in memory are always aligned and belong to one line of a matrix, a thread
-copies them at once and does not wait (cp.async); other factors, such as those of windows or decoded
-weights, are copied element by element. Padding puts the eight rows that one access of the matrix
-units reads in different banks.
+Where neighbors in memory of 16 bytes are always aligned and belong to one line of a matrix, a
+thread copies them at once and does not wait (cp.async); other factors, such as those of windows or
+decoded weights, are copied element by element. Padding puts the eight rows that one access of the
+matrix units reads in different banks.
+
+Matrix units read bytes only where the steps of a line are neighbors. So a thread gathers 16 steps
+of a line in its registers and stores them at once. Outside of a window, bytes are the zero point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from itertools import pairwise
 
 from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
-from relax_aot.ir.loops import Binary, Buffer, Cast, Expr, For, Lit, Load, Store
+from relax_aot.ir.loops import Binary, Buffer, Expr, For, If, Lit, Load, Store
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import follow, moved, stride
+from relax_aot.scheduling.contraction import follow, moved, stride, symbols_of
 from relax_aot.scheduling.devices.operands import (
     At,
     Product,
@@ -28,8 +32,10 @@ from relax_aot.scheduling.devices.operands import (
 )
 from relax_aot.scheduling.writer import Writer
 
+BYTES = 16
+"""What a thread copies at once."""
 VECTOR = 8
-"""Elements that a thread copies at once."""
+"""Elements of half precision of that many bytes."""
 Pair = tuple[Dim, Dim]
 """A line and a step."""
 
@@ -37,7 +43,7 @@ Pair = tuple[Dim, Dim]
 @dataclass(frozen=True, slots=True)
 class Side:
     """A factor in shared memory: so many `lines` (rows or columns) and `steps` of it. `rows`: the
-    steps of a line are neighbors, else the lines of a step. `vector`: whether eight neighbors are
+    steps of a line are neighbors, else the lines of a step. `vector`: whether 16 bytes are
     copied at once. `zeros`: lines beyond the last one are zeros; else they are the last one, whose
     address is the same for all steps."""
 
@@ -62,6 +68,25 @@ class Side:
         return "" if self.rows else "_steps"
 
     @property
+    def kind(self) -> DType:
+        return self.shared.dtype
+
+    @property
+    def width(self) -> int:
+        """Elements of 16 bytes."""
+        return BYTES // self.kind.bytes
+
+    @property
+    def fill(self) -> Lit:
+        """What stands for elements that do not exist. Beyond the last step, too, where windows are
+        clipped, as one condition holds for both."""
+        if self.kind.is_float:
+            return Lit(0.0, self.kind)
+        found = self.product.found
+        zero = found.zeros[self.load == found.right] if self.load == self.product.padded else 0
+        return Lit(zero, self.kind)
+
+    @property
     def moving(self) -> int:
         """The axis along which the next part of a factor is: 0 for lines, 1 for steps."""
         return 0 if self.zeros else 1
@@ -75,25 +100,37 @@ class Side:
     ) -> None:  # fmt: skip
         """Copies the lines and steps from `first` on to one half of shared memory. `whole`: none
         of them is beyond the last one."""
-        each = VECTOR if self.vector else 1
+        chunks = self.vector or not self.kind.is_float
+        each = self.width if chunks else 1
         count = self.lines * self.steps // each
         with w.range("e", ceildiv(Dim.of(count), threads)) as e:
             chunk = thread + e * threads
-            partial = count % threads != 0
-            with w.when(*[below(chunk, Dim.of(count))] if partial else ()):
-                wide = (self.steps if self.rows else self.lines) // each
-                outer, inner = w.named("outer", chunk // wide), chunk % wide * each
-                inner = w.named("inner", inner)
-                line, step = (outer, inner) if self.rows else (inner, outer)
+            rest = count % threads != 0
+            with w.when(*[below(chunk, Dim.of(count))] if rest else ()):
+                line, step = self._chunk(w, chunk, each)
                 to = self.shared[self.place(half, line, step)]
-                copy = self._vector if self.vector else self._element
+                copy = self._vector if self.vector else self._gather if chunks else self._element
                 copy(w, batch, to, (line, step), first, whole=whole)
+
+    def _chunk(self, w: Writer, chunk: Dim, each: int) -> Pair:
+        """The place of a chunk of `each` elements. Consecutive threads have neighbors in memory."""
+        if self.rows and each > 1 and not self.vector and self._lines_are_neighbors:
+            outer = w.named("outer", chunk // self.lines)
+            return w.named("inner", chunk % self.lines), outer * each
+        wide = (self.steps if self.rows else self.lines) // each
+        outer, inner = w.named("outer", chunk // wide), chunk % wide * each
+        inner = w.named("inner", inner)
+        return (outer, inner) if self.rows else (inner, outer)
+
+    @property
+    def _lines_are_neighbors(self) -> bool:
+        return stride(self.load, self.loops[-1].variable) == 1
 
     def _vector(
         self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, *, whole: bool
     ) -> None:
-        """Copies eight neighbors, as many of them as there are; zeros behind them. How far a part
-        is behind the first one is apart from the address, which threads compute once."""
+        """Copies neighbors, as many of them as there are; zeros behind them. How far a part is
+        behind the first one is apart from the address, which threads compute once."""
         loops, steps = self.loops, self.product.steps
         ends = (extent(loops), extent(steps))
         positions = [own + start for own, start in zip(place, first, strict=True)]
@@ -102,9 +139,9 @@ class Side:
             for axis, stop, size in zip((0, 1), ends, (self.lines, self.steps), strict=True)
         ]
         along, across = (1, 0) if self.rows else (0, 1)
-        count = Dim.of(VECTOR)
+        count = Dim.of(self.width)
         if not even[along]:
-            count = dim_max(dim_min(ends[along] - positions[along], VECTOR), 0)
+            count = dim_max(dim_min(ends[along] - positions[along], self.width), 0)
         if self.rows and not self.zeros:
             positions[0] = clamped(positions[0], ends[0], self.lines, w)
         elif not even[across]:
@@ -115,11 +152,56 @@ class Side:
         if not outer and step is not None and (axis or self.zeros):
             positions[axis] = place[axis]
             ahead = first[axis] * step
+        if self.load == self.product.padded:
+            ahead, positions[1] = ZERO, place[1] + first[1]
         at = {**batch, **split(w, loops, positions[0]), **split(w, steps, positions[1])}
-        w.micro(
-            f"raot_copy_async_{to.dtype.value}", to=to, **{"from": moved(self.load, at)},
-            count=w.named("count", count), ahead=w.named("ahead", ahead),
-        )  # fmt: skip
+        conditions = inside(at, self.product.window(w, self.load, at))
+        if conditions and not even[1]:
+            conditions.append(below(positions[1], ends[1]))
+            count = Dim.of(self.width)
+        with w.block() as copied:
+            w.micro(
+                f"raot_copy_async_{to.dtype.value}", to=to, **{"from": moved(self.load, at)},
+                count=w.named("count", count), ahead=w.named("ahead", ahead),
+            )  # fmt: skip
+        if not conditions:
+            w.add(*copied)
+            return
+        with w.block() as filled:
+            some = w.reserve("some", self.kind, "register", self.width)
+            with w.range("s", self.width) as s:
+                w.add(Store(some, (s,), self.fill))
+            w.micro(f"raot_store{self.width}_{self.kind.value}", to=to, **{"from": some})
+        w.add(If(reduce(partial(Binary, "&&"), conditions), tuple(copied), tuple(filled)))
+
+    def _gather(
+        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, *, whole: bool
+    ) -> None:
+        """Gathers steps of a line in registers, and stores them at once."""
+        product, steps = self.product, self.product.steps
+        line, step = (own + start for own, start in zip(place, first, strict=True))
+        line = clamped(line, extent(self.loops), self.lines, w)
+        at = {**batch, **split(w, self.loops, line)}
+        ends = product.window(w, self.load, at)
+        some = w.reserve("some", self.kind, "register", self.width)
+        total, inner = extent(steps), steps[-1].variable
+        rest = simplify(total % self.steps, w.bounds) != 0 and not whole
+        if rest or ends:
+            with w.range("s", self.width) as s:
+                w.add(Store(some, (s,), self.fill))
+        if whole_chunks(steps, self.width, w.bounds) and inner not in ends:
+            at |= split(w, steps, step)
+            conditions = [*([below(step, total)] if rest else []), *inside(at, ends)]
+            with w.when(*conditions), w.range("s", self.width) as s:
+                value = moved(self.load, {**at, inner: at[inner] + s})
+                w.add(Store(some, (s,), value))
+        else:
+            with w.range("s", self.width) as s:
+                own = {**at, **split(w, steps, step + s)}
+                conditions = [below(step + s, total)] if rest else []
+                with w.when(*conditions, *inside(own, ends)):
+                    w.add(Store(some, (s,), moved(self.load, own)))
+        w.micro(f"raot_store{self.width}_{self.kind.value}", to=to, **{"from": some})
 
     def _element(
         self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, *, whole: bool
@@ -142,17 +224,7 @@ class Side:
         if conditions:
             w.add(Store(to.buffer, to.index, zero))
         with w.when(*conditions):
-            value = product.value(w, self.load, at)
-            w.add(Store(to.buffer, to.index, self._half(value, to.dtype)))
-
-    def _half(self, value: Expr, kind: DType) -> Expr:
-        """An element as it is in shared memory: a byte less its zero point."""
-        if not value.dtype.is_int:
-            return value
-        found = self.product.found
-        zero = found.zeros[self.load == found.right]
-        value = Binary("-", Cast(value, DType.I32), Lit(zero, DType.I32))
-        return Cast(Cast(value, DType.F32), kind)
+            w.add(Store(to.buffer, to.index, product.value(w, self.load, at)))
 
 
 def side_of(
@@ -165,8 +237,9 @@ def side_of(
     loops = product.rows if load == product.found.left else product.columns
     along = vector_axes(product, load, loops, w.bounds)
     rows = product.contiguous_steps(load) or stride(load, loops[-1].variable) != 1
-    rows = along[0] == product.steps if along else rows
-    shape = (lines, steps + VECTOR) if rows else (steps, lines + VECTOR)
+    rows = along[0] == product.steps if along else rows or not kind.is_float
+    pad = BYTES // kind.bytes
+    shape = (lines, steps + pad) if rows else (steps, lines + pad)
     shared = w.reserve(f"{name}_tile", kind, "shared", 2, *shape)
     return Side(name, product, load, loops, *size, rows, bool(along), shared, zeros)
 
@@ -174,18 +247,28 @@ def side_of(
 def vector_axes(
     product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds
 ) -> list[tuple[For, ...]]:
-    """The axes of a factor, steps or lines, along which eight neighbors are copied at once."""
-    if product.found.computed_at(load) is not None or load == product.padded:
+    """The axes of a factor, steps or lines, along which 16 bytes are copied at once."""
+    kind, steps = load.dtype, product.steps
+    if product.found.computed_at(load) is not None or kind.bytes > 2:
         return []
-    if not load.dtype.is_half:
-        return []
-    every = (*product.found.nest.loops, *product.steps)
-    return [own for own in (product.steps, loops) if aligned(load, own, every, bounds)]
+    if load == product.padded:
+        one_window = whole_chunks(steps, BYTES // kind.bytes, bounds)
+        clipped = symbols_of(product.found.reductions[-1])
+        if kind.is_float or clipped or not one_window:
+            return []
+    every = (*product.found.nest.loops, *steps)
+    axes = (steps, loops) if kind.is_float else (steps,)
+    return [own for own in axes if aligned(load, own, every, bounds)]
+
+
+def whole_chunks(steps: Sequence[For], width: int, bounds: Bounds) -> bool:
+    """Whether so many steps from each multiple of `width` on are of one window."""
+    return simplify(steps[-1].extent % width, bounds) == 0
 
 
 def aligned(load: Load, loops: Sequence[For], every: Sequence[For], bounds: Bounds) -> bool:
-    """Whether the elements of a load along the last of `loops` are neighbors, and those from each
-    multiple of eight on are aligned and belong to one iteration of the other loops, or are
+    """Whether the elements of a load along the last of `loops` are neighbors, and 16 bytes of them
+    from each multiple of that on are aligned and belong to one iteration of the other loops, or are
     neighbors of those of the next one."""
     inner = loops[-1]
     steps = {loop.variable: stride(load, loop.variable) for loop in every}
@@ -197,4 +280,5 @@ def aligned(load: Load, loops: Sequence[For], every: Sequence[For], bounds: Boun
     start = row_major(load.index, load.buffer.shape).substitute(dict.fromkeys(steps, 0))
     multiples = [start, *(step for step in others if step is not None)]
     multiples += [] if dense else [inner.extent]
-    return all(simplify(dim % VECTOR, bounds) == 0 for dim in multiples)
+    width = BYTES // load.dtype.bytes
+    return all(simplify(dim % width, bounds) == 0 for dim in multiples)

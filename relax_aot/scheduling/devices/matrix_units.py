@@ -2,40 +2,24 @@
 """Products of half-precision values, and of bytes, by the matrix units of a device (tensor cores).
 
 A block of warps computes a tile of results; the factors are in shared memory in two halves, one of
-which is copied while the other is multiplied (copies.py). Sums are floats.
-
-Bytes without their zero points are f16 without rounding. Sums of their products are exact as floats
-for EXACT steps, after which they are added to integers.
+which is copied while the other is multiplied (copies.py). Sums of half-precision values are floats,
+those of bytes integers, from which zero points are subtracted at the end (zero_points.py).
 
 Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (media/docs/efficient_gemm.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_min, simplify
-from relax_aot.ir.loops import (
-    Barrier,
-    Binary,
-    Buffer,
-    Cast,
-    For,
-    Index,
-    Kernel,
-    Lit,
-    Load,
-    Stmt,
-    Store,
-    binary,
-)
-from relax_aot.ir.parameters import surely
+from relax_aot.ir.loops import Barrier, Buffer, Cast, For, Kernel, Load
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import Contraction, contraction_of
-from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vector_axes
+from relax_aot.scheduling.contraction import contraction_of
+from relax_aot.scheduling.devices.copies import Side, side_of, vector_axes
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.operands import (
     At,
@@ -50,19 +34,16 @@ from relax_aot.scheduling.devices.operands import (
     split,
     start_sums,
 )
+from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS, Unit
+from relax_aot.scheduling.devices.zero_points import ZeroPoints, zero_points
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
-
-ROWS, COLUMNS, STEPS = 16, 8, 16
-"""Of a matrix that a warp multiplies at once."""
-EXACT = 256
-"""Steps whose sum stays below 2^24, for products of values from -255 to 255."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A tile of `rows` by `columns` results for `warps` along both; `steps` of the sum are in
-    shared memory at a time."""
+    shared memory at a time, for types of other sizes as many as have the same bytes."""
 
     rows: int
     columns: int
@@ -82,9 +63,11 @@ class Tile:
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """`large` ones where the tiles are at least `enough`, so that all processors of a device have
-    work, else `small` ones; `single` ones where a factor is copied element by element."""
+    work, else `small` ones; `single` ones where a factor is copied element by element. Sums of
+    lines take registers: products with zero points have `narrow` tiles for large ones."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
+    narrow: Tile = Tile(128, 64, 32, (4, 2))
     small: Tile = Tile(64, 64, 64, (2, 2))
     single: Tile = Tile(64, 64, 32, (2, 4))
     enough: int = 16
@@ -101,24 +84,21 @@ def matrix_product(
     found = contraction_of(loop, w.bounds)
     if found is None or not (found.sum.dtype.is_half or found.sum.dtype is DType.I32):
         return None
-    kind, floats = found.sum.dtype, as_floats(found)
+    floats = as_floats(found)
     product = product_of(floats, context) if floats is not None else None
     if product is None or not product.columns:
         return None
     few = few_rows(product, context, w.bounds)
     if few != 1 and not product.rows:
         return None
-    if kind is DType.I32:
-        kind = DType.F16
-        if not surely(lambda: all(_fits(load, zero) for load, zero in _zeros(found))):
-            return None
-    elif not all(_stored(product, load, kind) for load in (found.left, found.right)):
+    unit = _unit(product, found.sum.dtype)
+    if unit is None:
         return None
     with w.block() as launches:
         if few != 1:
             for tile, chosen in _tiles(product, tiles, w.bounds):
                 if chosen != 0:
-                    _Launch(w, product, tile, kind).emit(chosen * (1 - few))
+                    _Launch(w, product, tile, unit).emit(chosen * (1 - few))
         few_row_launch(w, product, few)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
 
@@ -128,19 +108,24 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     sides = ((product.found.left, product.rows), (product.found.right, product.columns))
     if not all(vector_axes(product, load, loops, bounds) for load, loops in sides):
         return [(tiles.single, ONE)]
-    blocks = product.blocks(tiles.large.rows, tiles.large.columns)
+    large = tiles.large if product.found.zeros == (0, 0) else tiles.narrow
+    blocks = product.blocks(large.rows, large.columns)
     many = simplify(dim_min(blocks // tiles.enough, 1), bounds)
-    return [(tiles.large, many), (tiles.small, 1 - many)]
+    return [(large, many), (tiles.small, 1 - many)]
 
 
-def _zeros(found: Contraction) -> Iterator[tuple[Load, int]]:
-    return zip((found.left, found.right), found.zeros, strict=True)
-
-
-def _fits(load: Load, zero: int) -> bool:
-    """Whether bytes less their zero point are at most 255."""
-    low, high = load.dtype.limits
-    return low - zero >= -255 and high - zero <= 255
+def _unit(product: Product, kind: DType) -> Unit | None:
+    """The instruction for sums of a type; None where the factors are no values of its operands."""
+    found = product.found
+    if kind is DType.I32:
+        for load, zero in zip((found.left, found.right), found.zeros, strict=True):
+            low, high = load.dtype.limits
+            if load == product.padded and not low <= zero <= high:
+                return None
+        return Unit(found.left.dtype, found.right.dtype, kind)
+    if not all(_stored(product, load, kind) for load in (found.left, found.right)):
+        return None
+    return Unit(kind, kind, DType.F32)
 
 
 def _stored(product: Product, load: Load, kind: DType) -> bool:
@@ -157,7 +142,12 @@ class _Launch:
     w: Writer
     product: Product
     tile: Tile
-    kind: DType
+    unit: Unit
+
+    @property
+    def steps(self) -> int:
+        """That are in shared memory at a time."""
+        return self.tile.steps * self.unit.steps // STEPS
 
     def emit(self, chosen: Dim) -> None:
         """`chosen`: 1 where this launch computes the results, 0 where another one does."""
@@ -168,36 +158,40 @@ class _Launch:
             at = split(w, product.batch, batch)
             loads, names = (product.found.left, product.found.right), ("left", "right")
             left, right = (
-                side_of(w, product, load, self.kind, (lines, tile.steps), name)
-                for load, lines, name in zip(loads, (tile.rows, tile.columns), names, strict=True)
+                side_of(w, product, load, kind, (lines, self.steps), name)
+                for load, kind, lines, name in zip(
+                    loads,
+                    (self.unit.left, self.unit.right),
+                    (tile.rows, tile.columns),
+                    names,
+                    strict=True,
+                )
             )
             with w.range("warp", tile.threads // LANES, axis="warp") as warp:
                 self._warp((left, right), (row, column), warp, at)
 
     def _warp(self, sides: tuple[Side, Side], start: tuple[Dim, Dim], warp: Dim, batch: At) -> None:
         """`start`: the first row and column of the tile."""
-        w, tile, product = self.w, self.tile, self.product
+        w, tile, product, unit = self.w, self.tile, self.product, self.unit
         own = [count // size for count, size in zip(tile.own, (ROWS, COLUMNS), strict=True)]
         places = (warp // tile.warps[1] * tile.own[0], warp % tile.warps[1] * tile.own[1])
         first = tuple(
             w.named(f"own_{side.name}", at) for side, at in zip(sides, places, strict=True)
         )
-        sums = w.reserve("sums", DType.F32, "lane", LANES, *own, 4)
+        sums = w.reserve("sums", unit.total, "lane", LANES, *own, 4)
         factors = (
-            w.reserve("left", self.kind, "lane", LANES, own[0], VECTOR),
-            w.reserve("right", self.kind, "lane", LANES, own[1] // 2, VECTOR),
+            w.reserve("left", unit.left, "lane", LANES, own[0], unit.width),
+            w.reserve("right", unit.right, "lane", LANES, own[1] // 2, unit.width),
         )
-        totals = sums
-        if product.found.sum.dtype is DType.I32:
-            totals = w.reserve("totals", DType.I32, "lane", LANES, *own, 4)
+        zeros = zero_points(w, product.found.zeros, (own[0], own[1] // 2))
         with w.range("lane", LANES, axis="lane") as lane:
-            start_sums(w, product, batch, *self._results(sides, start, first, totals, lane))
-            if totals != sums:
-                zero = Lit(0.0, DType.F32)
-                self._each(sums, lambda at: (Store(sums, (lane, *at), zero),))
+            start_sums(w, product, batch, *self._results(sides, start, first, sums, lane))
+            zeros.start(lane)
         total = extent(product.steps)
-        parts = w.short("parts", ceildiv(total, tile.steps))
-        self._copy(sides, start, warp, batch, ZERO, ZERO)
+        parts = w.short("parts", ceildiv(total, self.steps))
+        some = simplify(dim_min(parts, 1), w.bounds) == 1
+        with w.when(*() if some else (below(ZERO, parts),)):
+            self._copy(sides, start, warp, batch, ZERO, ZERO)
         with w.range("pair", ceildiv(parts, 2)) as pair, w.range("half", 2) as half:
             part = w.let("part", pair * 2 + half, ZERO, parts)
             even = simplify(parts % 2, w.bounds) == 0
@@ -205,35 +199,12 @@ class _Launch:
                 w.micro("raot_wait_copies")
                 w.add(Barrier("warp"))
                 with w.when(below(part + 1, parts)):
-                    self._copy(sides, start, warp, batch, 1 - half, (part + 1) * tile.steps)
-                with w.range("k", tile.steps // STEPS) as k:
-                    self._multiply(sides, first, half, k * STEPS, factors, sums)
-            every = max(EXACT // (2 * tile.steps), 1)
-            if totals != sums:
-                with w.when(binary("==", Index((pair + 1) % every), 0)):
-                    self._flush(sums, totals)
-        if totals != sums:
-            self._flush(sums, totals)
+                    self._copy(sides, start, warp, batch, 1 - half, (part + 1) * self.steps)
+                with w.range("k", self.steps // unit.steps) as k:
+                    self._multiply(sides, first, half, k * unit.steps, factors, sums, zeros)
+        zeros.subtract(sums, parts * self.steps if product.padded else total)
         with w.range("lane", LANES, axis="lane") as lane:
-            finish_sums(w, product, batch, *self._results(sides, start, first, totals, lane))
-
-    def _flush(self, sums: Buffer, totals: Buffer) -> None:
-        """Adds the sums so far to integers."""
-        w, zero = self.w, Lit(0.0, DType.F32)
-
-        def add(at: tuple[Dim, ...]) -> tuple[Stmt, ...]:
-            place = (lane, *at)
-            total = Binary("+", totals[place], Cast(sums[place], DType.I32, "saturate"))
-            return Store(totals, place, total), Store(sums, place, zero)
-
-        with w.range("lane", LANES, axis="lane") as lane:
-            self._each(sums, add)
-
-    def _each(self, sums: Buffer, stmts: Callable[[tuple[Dim, ...]], tuple[Stmt, ...]]) -> None:
-        """Statements for each sum of a lane."""
-        w, shape = self.w, sums.shape[1:]
-        with w.range("i", shape[0]) as i, w.range("j", shape[1]) as j, w.range("n", shape[2]) as n:
-            w.add(*stmts((i, j, n)))
+            finish_sums(w, product, batch, *self._results(sides, start, first, sums, lane))
 
     def _results(
         self, sides: tuple[Side, Side], start: tuple[Dim, Dim], first: Sequence[Dim],
@@ -267,21 +238,23 @@ class _Launch:
 
     def _multiply(
         self, sides: Sequence[Side], first: Sequence[Dim], half: Dim, step: Dim,
-        factors: Sequence[Buffer], sums: Buffer,
+        factors: Sequence[Buffer], sums: Buffer, zeros: ZeroPoints,
     ) -> None:  # fmt: skip
         """Adds the products of the steps from `step` on."""
-        w, kind = self.w, self.kind.value
+        w, unit = self.w, self.unit
         widths = [int(prod(buffer.shape[1:])) for buffer in (*factors, sums)]
         for side, own, factor, lane_row in zip(sides, first, factors, widths, strict=False):
             with w.range("n", factor.shape[1]) as n:
                 source = side.shared[side.place(half, own + n * ROWS, step)]
                 w.micro(
-                    f"raot_load_{side.name}{side.order}_{kind}", to=factor[(ZERO, n, ZERO)],
-                    **{"from": source}, pitch=side.pitch, lane_row=lane_row,
+                    f"raot_load_{side.name}{side.order}_{side.kind.value}",
+                    to=factor[(ZERO, n, ZERO)], pitch=side.pitch, lane_row=lane_row,
+                    **{"from": source},
                 )  # fmt: skip
+                zeros.add(side.name, n, factor, lane_row)
         with w.range("i", sums.shape[1]) as i, w.range("j", sums.shape[2]) as j:
             w.micro(
-                f"raot_mma_m16n8k16_{kind}", sums=sums[(ZERO, i, j, ZERO)],
-                left=factors[0][(ZERO, i, ZERO)], right=factors[1][(ZERO, j // 2, j % 2 * 4)],
+                unit.product, sums=sums[(ZERO, i, j, ZERO)], left=factors[0][(ZERO, i, ZERO)],
+                right=factors[1][(ZERO, j // 2, j % 2 * (unit.width // 2))],
                 left_row=widths[0], right_row=widths[1], sums_row=widths[2],
             )  # fmt: skip

@@ -82,18 +82,20 @@
 
 /* The bytes of two lines: those of a word each. FIRST, SECOND: the words of the first line. */
 #if RAOT_MMA
-#define RAOT_ADD_BYTES(SIDE, N, T, WORD, FIRST, SECOND, NEXT) \
+#define RAOT_ADD_BYTES(SIDE, N, T, P, FIRST, SECOND, NEXT) \
     static inline void raot_add_##SIDE##_##N(int32_t *sums, const T *from, int32_t lane_row, \
                                              int32_t sums_row) \
     { \
-        const WORD *const words = reinterpret_cast<const WORD *>(from); \
+        const uint32_t *const words = reinterpret_cast<const uint32_t *>(from); \
         for (int32_t n = 0; n < 2; n++) { \
-            const WORD sum = __dp4a(words[FIRST + n * NEXT], (WORD)0x01010101, (WORD)sums[n]); \
-            sums[n] = (int32_t)__dp4a(words[SECOND + n * NEXT], (WORD)0x01010101, sum); \
+            asm("dp4a." #P ".s32 %0, %1, %2, %0;" \
+                : "+r"(sums[n]) : "r"(words[FIRST + n * NEXT]), "r"(0x01010101)); \
+            asm("dp4a." #P ".s32 %0, %1, %2, %0;" \
+                : "+r"(sums[n]) : "r"(words[SECOND + n * NEXT]), "r"(0x01010101)); \
         } \
     }
 #else
-#define RAOT_ADD_BYTES(SIDE, N, T, WORD, FIRST, SECOND, NEXT) \
+#define RAOT_ADD_BYTES(SIDE, N, T, P, FIRST, SECOND, NEXT) \
     static inline void raot_add_##SIDE##_##N(int32_t *sums, const T *from, int32_t lane_row, \
                                              int32_t sums_row) \
     { \
@@ -135,15 +137,15 @@ static inline void raot_total_right_i32(int32_t *to, const int32_t *from, int32_
     }
 }
 
-#define RAOT_BYTES(N, T, WORD)                                              \
+#define RAOT_BYTES(N, T, P)                                                 \
     RAOT_LOAD_BYTES(left, N, T, lane % 16, RAOT_HALF(16), 4)                \
     RAOT_LOAD_BYTES(right, N, T, lane % 8 + RAOT_HALF(16), RAOT_HALF(8), 8) \
-    RAOT_ADD_BYTES(left, N, T, WORD, 0, 2, 1)                               \
-    RAOT_ADD_BYTES(right, N, T, WORD, 0, 1, 2)                              \
+    RAOT_ADD_BYTES(left, N, T, P, 0, 2, 1)                                  \
+    RAOT_ADD_BYTES(right, N, T, P, 0, 1, 2)                                 \
     RAOT_COPY_ASYNC(N, T)
 
-RAOT_BYTES(i8, int8_t, int32_t)
-RAOT_BYTES(u8, uint8_t, uint32_t)
+RAOT_BYTES(i8, int8_t, s32)
+RAOT_BYTES(u8, uint8_t, u32)
 RAOT_MMA_BYTES(i8, int8_t, s8, i8, int8_t, s8)
 RAOT_MMA_BYTES(i8, int8_t, s8, u8, uint8_t, u8)
 RAOT_MMA_BYTES(u8, uint8_t, u8, i8, int8_t, s8)

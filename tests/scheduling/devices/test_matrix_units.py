@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of half-precision values by matrices of a warp: the values of the plain loops at sizes
-around the edges of tiles, and planted faults that are found."""
+"""Products of half-precision values and bytes by matrices of a warp: the values of the plain loops
+at sizes around the edges of tiles, and planted faults that are found."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.scheduling.devices.kernels import (
 )
 
 _ONE = Tile(32, 16, 16, (1, 1))
-TILES = Tiles(Tile(32, 32, 16, (2, 1)), _ONE, _ONE, enough=2)
+TILES = Tiles(Tile(32, 32, 16, (2, 1)), Tile(32, 32, 16, (1, 2)), _ONE, _ONE, enough=2)
 """Small ones: two blocks or more take the large tile."""
 BIAS = "max((cast(cast(sum, f32, wrap), f16, wrap) + %b[j]), 0.0:f16)"
 
@@ -137,6 +137,44 @@ BYTE_WINDOWS = """
         }
       }
     }"""
+ALIGNED_BYTES = """
+    symbol n in 1..40
+    symbol k in 0..40
+    kernel @dot(%x: u8[n, 16*k], %w: i8[24, 16*k]) -> (%y: i32[n, 24]) {
+      for i in 0..n {
+        for j in 0..24 {
+          local sum: i32 = 2147483647:i32
+          for d in 0..16*k {
+            sum = (sum + (cast(%x[i, d], i32, wrap) * cast(%w[j, d], i32, wrap)))
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
+CHANNELS_LAST = BYTE_WINDOWS.replace("5, 4]", "5, 32]").replace("3, 4]", "3, 32]")
+CHANNELS_LAST = CHANNELS_LAST.replace("d in 0..4", "d in 0..32")
+CHANNELS_FIRST = """
+    symbol n in 1..2
+    kernel @conv(%x: u8[n, 16, 6, 5], %w: u8[6, 3, 3, 16]) -> (%y: i32[n, 6, 6, 5]) {
+      for b in 0..n {
+        for c in 0..6 {
+          for i in 0..6 {
+            for j in 0..5 {
+              local sum: i32 = 0:i32
+              for k in max(-i + 1, 0)..min(-i + 7, 3) {
+                for l in max(-j + 1, 0)..min(-j + 6, 3) {
+                  for d in 0..16 {
+                    sum = (sum + ((cast(%x[b, d, i + k - 1, j + l - 1], i32, wrap) - 255:i32)
+                      * (cast(%w[c, k, l, d], i32, wrap) - 128:i32)))
+                  }
+                }
+              }
+              %y[b, c, i, j] = sum
+            }
+          }
+        }
+      }
+    }"""
 CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "rows below, at and above a tile": (matmul(24, 24), tuple({"n": n} for n in (1, 32, 33))),
     "whole tiles": (matmul(32, 32), ({"n": 32}, {"n": 64})),
@@ -149,13 +187,18 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "a convolution with borders": (CONVOLUTION, ({"n": 1},)),
     "bytes": (BYTES, ({"n": 33},)),
     "windows of bytes": (BYTE_WINDOWS, ({"n": 1},)),
+    "windows of whole vectors of bytes": (CHANNELS_LAST, ({"n": 1},)),
+    "windows of bytes in planes": (CHANNELS_FIRST, ({"n": 1},)),
+    "aligned bytes": (ALIGNED_BYTES, ({"n": 33, "k": 5}, {"n": 1, "k": 0})),
     "weights of four bits": (DECODED, ({"n": 9},)),
 }
 VECTORS = {
     "rows below, at and above a tile": 2, "whole tiles": 2, "weights by columns": 2,
     "transposed left": 1, "odd sizes": 0, "a convolution with borders": 1,
+    "bytes": 0, "windows of bytes": 0, "windows of whole vectors of bytes": 2,
+    "windows of bytes in planes": 1, "aligned bytes": 2,
 }  # fmt: skip
-"""How many factors are copied eight elements at a time."""
+"""How many factors are copied 16 bytes at a time."""
 
 
 @cache
@@ -179,8 +222,7 @@ def test_matrices_have_the_values_of_the_plain_loops(case: str) -> None:
 
 
 def test_long_sums_of_bytes_are_integers() -> None:
-    """Products of -255 and 255 whose sum is beyond the integers that floats hold, in parts that
-    they hold."""
+    """Products of -255 and 255 whose sum is beyond the integers that floats hold."""
     text = BYTES.replace("70", "600").replace("n in 1..40", "n in 1..1").replace("24", "16")
     text = text.replace("i8[", "u8[").replace("- 200:i32", "- 255:i32")
     plain, device, _ = device_form(text, partial(matrix_product, tiles=TILES))
