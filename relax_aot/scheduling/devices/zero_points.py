@@ -2,8 +2,8 @@
 """Zero points of products of bytes, which matrix units do not subtract.
 
 `sum (a - p) (b - q)` is `sum a b - q sum a - p sum b + n p q`. The sums of a row or column are
-those of its elements in registers, which each lane adds along with the products. Sums of 32 bits wrap
-around, so the result is exact.
+those of its elements in registers, which each lane adds along with the products. Sums of 32 bits
+wrap around, so the result is exact.
 """
 
 from __future__ import annotations
