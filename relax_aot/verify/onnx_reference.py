@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
+import signal
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
+from relax_aot.ir.graph import Module
 from relax_aot.verify.reference import Given, Reference, ReferenceFailed
 
 Array = NDArray[Any]
@@ -52,7 +56,11 @@ class OnnxReference(Reference):
             )
         except Exception as error:  # noqa: BLE001 - the binding's share no better base
             raise ReferenceFailed(f"ONNX Runtime refuses the model: {error}") from None
-        self._source = source
+        self._module: Module | None = None
+
+    def with_windows(self, module: Module) -> Reference:
+        self._module = module
+        return super().with_windows(module)
 
     def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
         feed = {
@@ -61,17 +69,41 @@ class OnnxReference(Reference):
             )
             for declared in self._session.get_inputs()
         }
-        if any(array.size == 0 for array in feed.values()) and _aborts(self._source):
-            raise ReferenceFailed(
-                "ONNX Runtime aborts for a GRU or LSTM with a size of 0: use --reference"
-                " numpy, or give sizes above 0 (--at, --bound)"
-            )
+        if any(array.size == 0 for array in feed.values()) or self._may_be_empty(sizes):
+            self._survive(feed)
         try:
             values = self._session.run(None, feed)
         except Exception as error:  # noqa: BLE001 - as above
             raise ReferenceFailed(f"ONNX Runtime cannot run these sizes: {error}") from None
         names = [o.name for o in self._session.get_outputs()]
         return dict(zip(names, (np.asarray(v) for v in values), strict=True))
+
+    def _may_be_empty(self, sizes: Mapping[str, int]) -> bool:
+        """Whether some value of the model may have no elements at these sizes."""
+        functions = () if self._module is None else self._module.functions
+        values = (out for f in functions for call in f.body for out in call.outs)
+        dims = {dim for value in values for dim in value.type.shape}
+        return any(not dim.symbols <= sizes.keys() or dim.evaluate(sizes) == 0 for dim in dims)
+
+    def _survive(self, feed: Mapping[str, Array]) -> None:
+        """Try it in a copy of this process. ONNX Runtime has kernels that stop the process where a
+        value has no elements, such as those of GRU and LSTM in 1.31."""
+        with warnings.catch_warnings():
+            # The copy has this thread alone, which is all that a session with one thread needs.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            faulthandler.disable()
+            with contextlib.suppress(BaseException):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+                self._session.run(None, feed)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            raise ReferenceFailed(
+                f"ONNX Runtime stops with {signal.Signals(os.WTERMSIG(status)).name} at a size of"
+                " 0: use --reference numpy, or give sizes above 0 (--at, --bound)"
+            )
 
 
 _NUMPY: dict[str, Any] = {
@@ -88,20 +120,3 @@ _NUMPY: dict[str, Any] = {
     "tensor(uint8)": np.uint8,
     "tensor(bool)": np.bool_,
 }
-
-
-def _aborts(source: Any) -> bool:
-    """Whether the model has an operator that ONNX Runtime 1.31 does not survive without steps or
-    rows."""
-    if isinstance(source, str | os.PathLike):
-        model = onnx.load(source, load_external_data=False)
-    else:
-        model = onnx.ModelProto.FromString(source) if isinstance(source, bytes) else source
-    waiting = [model.graph.node, *(function.node for function in model.functions)]
-    while waiting:
-        for node in waiting.pop():
-            if node.op_type in ("GRU", "LSTM"):
-                return True
-            waiting += [attribute.g.node for attribute in node.attribute]
-            waiting += [graph.node for attribute in node.attribute for graph in attribute.graphs]
-    return False

@@ -134,7 +134,7 @@ def test_sizes_outside_their_bounds_are_refused_before_anything_runs(
 def test_a_recurrence_over_nothing_does_not_end_the_process(
     op: str, gates: int, shape: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """ONNX Runtime would, and no error of ours would be seen."""
+    """ONNX Runtime did, and no error of ours would be seen."""
     weights = {
         "w": np.ones((1, 2 * gates, 3), np.float32),
         "r": np.ones((1, 2 * gates, 2), np.float32),
@@ -143,5 +143,9 @@ def test_a_recurrence_over_nothing_does_not_end_the_process(
                     f"y = {op} <hidden_size = 2> (x, w, r)", weights)  # fmt: skip
     onnx.save(made, tmp_path / "model.onnx")
     for source in (made, made.SerializeToString(), tmp_path / "model.onnx"):
-        with pytest.raises(ReferenceFailed, match="size of 0: use --reference numpy"):
-            OnnxReference(source, {}, {})({"x": np.zeros(shape, np.float32)}, {})
+        try:
+            found = OnnxReference(source, {}, {})({"x": np.zeros(shape, np.float32)}, {})
+        except ReferenceFailed as error:
+            assert "at a size of 0: use --reference numpy" in str(error)
+        else:  # from version 1.32 on, without steps
+            assert found["y"].size == 0
