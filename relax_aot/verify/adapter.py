@@ -98,7 +98,7 @@ class TableView:
 
     @property
     def keeps_on_gpu(self) -> bool:
-        """A state is read for the harness; that of several entries is not."""
+        """A state is read for the harness, by the table over several entries for all of them."""
         interface = self.interface
         return interface.device and interface.has_state and interface.common is None
 

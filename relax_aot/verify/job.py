@@ -328,11 +328,9 @@ def _host_answer(project: Built, model: HostModel, case: Case) -> Answer:
 
 
 def _states(project: Built, case: Case, block: Array | None) -> dict[str, Array]:
-    if block is None or not isinstance(project, Project):
+    if block is None or not parts_of(project)[case.entry].interface.states:
         return {}
-    if not project.interface.has_state:
-        return {}
-    return states_of(project, case.sizes, block)
+    return states_of(project, case.entry, case.sizes, block)
 
 
 def _on_board(project: Built, cases: Sequence[Case], job: Job) -> list[Answer]:

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.lengths import first_index
 from relax_aot.ir.dims import interval
-from relax_aot.project import Project
 from relax_aot.verify.lengths import after, calls_between, calls_to, fitting
-from relax_aot.verify.program import Program
+from relax_aot.verify.program import Built, Program, parts_of, program_of
 from relax_aot.verify.samples import Case, SizeChoiceError, allowed, input_of, sizes_to_run
 from relax_aot.verify.sizes import GREATEST_SIZE
 
@@ -107,7 +106,8 @@ def _filled(
     fixed = {name: group[0].sizes[name] for name in shaping}
     sizes = [one.sizes | fixed for one in cases]
     fitting = [one for one in sizes if allowed(interface, one)] or [group[0].sizes]
-    position = cases.index(group[-1]) + 1 if len(fitting) == len(cases) else 0
+    last = next(number for number, one in enumerate(cases) if one is group[-1])
+    position = last + 1 if len(fitting) == len(cases) else 0
     more = islice(cycle(fitting), position, position + missing)
     return [*group, *(_case(interface, one, arrays, rng) for one in more)]
 
@@ -187,13 +187,16 @@ def _with_room(interface: Interface, sizes: dict[str, int]) -> dict[str, int]:
     return {**sizes, **{source: found[name] for name, source in symbols.items()}}
 
 
-def states_of(project: Project, sizes: Mapping[str, int], block: Array) -> dict[str, Array]:
-    """The states in a state block, by the source's names of the outputs that they keep."""
-    interface, module, unit = project.interface, project.source_module, project.plan.alignment
-    start = interface.header_bytes(unit)
-    rows = after(interface, sizes)
-    found = {}
+def states_of(
+    project: Built, entry: str, sizes: Mapping[str, int], block: Array
+) -> dict[str, Array]:
+    """The states of an entry in a state block, by the source's names of the outputs that they
+    keep; several entries share the block."""
+    own = parts_of(project)[entry]
+    interface, module, found = own.interface, own.source_module, {}
+    starts, rows = _starts(project), after(interface, sizes)
     for part in interface.states:
+        start = starts[part.source]
         shape = tuple(size.evaluate(sizes) for size in part.type.shape)
         dtype = np.dtype(np.uint8) if part.type.dtype.value == "bool" else part.type.dtype.numpy
         count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -202,9 +205,23 @@ def states_of(project: Project, sizes: Mapping[str, int], block: Array) -> dict[
             first = _first_row(interface, module.source_name(part.length), block)
             data = data.take(range(first, first + rows[part.length]), axis=part.axis)
         found[module.source_name(part.output)] = data.astype(part.type.dtype.numpy)
-        most = interval(part.type.bytes, project.plan.module.bounds)[1]
-        start += -(-most // unit) * unit
     return found
+
+
+def _starts(project: Built) -> dict[str, int]:
+    """Where states begin in the block of all entries, by the source's names of their inputs."""
+    parts, shared = parts_of(project).values(), program_of(project).shared
+    unit = max(part.plan.alignment for part in parts)
+    most: dict[str, int] = {}
+    for one in parts:
+        for part in one.interface.states:
+            greatest = interval(part.type.bytes, one.plan.module.bounds)[1]
+            most.setdefault(part.source, -(-greatest // unit) * unit)
+    starts, end = {}, shared.header_bytes(unit)
+    for part in shared.states:
+        starts[part.source] = end
+        end += most[part.source]
+    return starts
 
 
 def _first_row(interface: Interface, length: str, block: Array) -> int:

@@ -85,6 +85,9 @@ def test_verify_calls_all_entries(project: rx.EntriesProject) -> None:
     said = result.as_json()["targets"][0]
     assert result.ok and said["emulated"] is True and said["runs"]
     assert said["memory"]["arena_bytes"] == project.built.arena_bytes
+    assert said["memory"]["stack_bytes"] is None
+    for run in result.targets[0].runs:
+        assert [one.name for one in run.states] == ["k_next", "v_next"]
 
 
 @pytest.fixture(scope="module")

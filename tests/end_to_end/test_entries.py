@@ -388,7 +388,8 @@ def test_on_a_board() -> None:
     for run, y in zip(runs, wanted, strict=True):
         assert run.status == 0
         np.testing.assert_allclose(run.outputs["y"], y, rtol=1e-4, atol=1e-5)
-    assert max(run.stack_bytes for run in runs) <= project.memory.stack_bytes
+    bound = project.memory.stack_bytes
+    assert bound and max(run.stack_bytes for run in runs) <= bound
 
 
 # What is refused
@@ -542,6 +543,21 @@ def test_verify_sees_a_state_that_is_not_carried(tmp_path: Path) -> None:
     at = ({"n": 5, "m": 7},)
     result = run_job(Job(sources, (project,), state=STATE, at=at))
     assert [one.ok for one in result.targets[0].runs] == [True, False, False, False]
+
+
+def test_verify_compares_the_state_that_an_entry_leaves(project: rx.EntriesProject) -> None:
+    """The reference gives the same output, and other keys to the next call."""
+    doubled = ATTEND.replace("(k_next)", "(kept)").replace("k_next = ", "kept = ")
+    signature = (
+        f"decode (float[1,{WIDTH}] x, float[m,{WIDTH}] k, float[m,{WIDTH}] v) =>"
+        f" (float[1,{WIDTH}] y, float[m,{WIDTH}] k_next, float[m,{WIDTH}] v_next)"
+    )
+    end = "z = MatMul(seen, wo)\n y = Add(z, bo)\n k_next = Add(kept, kept)"
+    sources = {"prefill": PREFILL, "decode": model_of(signature, doubled + end, WEIGHTS)}
+    result = run_job(Job(sources, (project.built,), state=STATE, at=({"n": 5, "m": 7},)))
+    first, second = result.targets[0].runs[:2]
+    assert first.ok and all(one.ok for one in second.outputs)
+    assert [(one.name, one.ok) for one in second.states] == [("k_next", False), ("v_next", True)]
 
 
 def test_verify_refuses_sizes_outside_the_bounds(project: rx.EntriesProject) -> None:
