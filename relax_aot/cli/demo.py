@@ -58,9 +58,10 @@ def run_demo(folder: Path) -> bool:
         for run in target.runs:
             table.add_row(board, *run_cells(run))
         memory = target.memory
+        code = memory.code_bytes or 0
         lines.append(
             f"{board}: arena {memory.arena_bytes}, flash"
-            f" {shown(memory.code_bytes + memory.const_bytes)} (code {shown(memory.code_bytes)},"
+            f" {shown(code + memory.const_bytes)} (code {shown(code)},"
             f" constants {shown(memory.const_bytes)}), stack {shown(memory.stack_bytes)} bytes"
         )
     console.print(table)

@@ -49,8 +49,9 @@ def _flash(project: Project) -> Headline:
         memory = memory_of(project)
     except RelaxAotError:  # no compiler for this board, or an image that does not link
         return unknown
-    whole = memory.code_bytes + memory.const_bytes
-    return Headline("Flash", f"{whole:,} bytes", f"{constants} + code {memory.code_bytes:,}")
+    code = memory.code_bytes or 0
+    whole = code + memory.const_bytes
+    return Headline("Flash", f"{whole:,} bytes", f"{constants} + code {code:,}")
 
 
 def model_hash(project: Project) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
+from relax_aot.binaries.cubin import read_cubin
 from relax_aot.binaries.stack import worst_stack
 from relax_aot.cache import write_files
 from relax_aot.toolchain.compilers import host_compiler, host_flags, run
@@ -28,10 +30,12 @@ class Memory:
     """Memory that keeps its contents between calls."""
     const_bytes: int
     """Constants that the model adds to flash."""
-    code_bytes: int
-    """Code that the model adds to flash."""
-    stack_bytes: int
-    """The static bound of the stack of `<name>_run`."""
+    code_bytes: int | None
+    """Code that the model adds to flash; of a GPU the machine code of all kernels, and None where
+    your compiler makes it."""
+    stack_bytes: int | None
+    """The static bound of the stack of `<name>_run`; None on a GPU, whose driver has functions of
+    its own."""
     lower_bound_bytes: int
     """No plan with this order of steps has a smaller arena."""
 
@@ -67,9 +71,12 @@ def memory_of(project: Built) -> Memory:
 
 
 def _on_gpu(project: Built) -> Memory:
-    """Without the stack, since the driver has functions of its own."""
     bound = max(part.plan.lower_bound_bytes for part in parts_of(project).values())
-    return Memory(project.arena_bytes, project.state_bytes, project.const_bytes, 0, 0, bound)
+    text = project.files[f"{project.name}_cubin.c"].decode()
+    arrays = re.findall(r"_cubin_\d+\[\] = \{\n(.*?)\n\};", text, re.DOTALL)
+    cubins = [read_cubin(bytes(map(int, re.findall(r"\d+", array)))) for array in arrays]
+    code = max((sum(one.code_bytes for one in cubin.functions) for cubin in cubins), default=None)
+    return Memory(project.arena_bytes, project.state_bytes, project.const_bytes, code, None, bound)
 
 
 def _host_objects(project: Built, folder: Path) -> tuple[int, list[Path]]:

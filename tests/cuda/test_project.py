@@ -20,6 +20,7 @@ from relax_aot.binaries.cubin import Cubin, read_cubin
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from relax_aot.project.cuda_board import DeviceError
+from relax_aot.verify.figures import memory_of
 from tests.conftest import ROOT
 from tests.cuda.toolkits import needs_compilers, needs_fixed_addresses, needs_nvcc
 
@@ -92,6 +93,8 @@ def test_a_project_builds_alone_and_says_what_is_missing(tmp_path: Path) -> None
     project = compiled("jetson-orin-nano")
     text = project.files["gesture_cubin.c"].decode()
     assert all(f"gesture_cubin_{toolkit}[] = {{" in text for toolkit in (11, 12))
+    assert 0 < (memory_of(project).code_bytes or 0) < len(text)
+    assert memory_of(compiled("jetson-nano", "cuda-source")).code_bytes is None
     folder = project.write(tmp_path / "project")
     flags = "-DCMAKE_C_FLAGS=-Wall -Wextra -Wconversion -Werror"
     build = str(tmp_path / "build")

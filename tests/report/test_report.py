@@ -91,6 +91,7 @@ def test_flash_counts_the_code(tmp_path: Path) -> None:
     project = driver.compile_model(model, "mps2-an386", options)
     memory = memory_of(project)
     page = page_of(project, tmp_path / "r.html")
+    assert memory.code_bytes
     assert f"{memory.code_bytes + memory.const_bytes:,} bytes" in page.text
     assert f"code {memory.code_bytes:,}" in page.text
 

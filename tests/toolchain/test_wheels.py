@@ -203,7 +203,7 @@ def test_every_core_with_wheels_alone(board: str, tmp_path: Path) -> None:
 def test_this_machine_with_wheels_alone() -> None:
     (target,) = run_job(Job(GESTURE, (gesture("host"),))).targets
     assert target.ok
-    assert target.memory.stack_bytes > 0
+    assert target.memory.stack_bytes
     with pytest.raises(ToolMissing, match="gcc"):
         run_job(Job(GESTURE, (gesture("host"),), sanitize=True))
 
