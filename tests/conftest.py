@@ -55,6 +55,10 @@ QUICK = (
     "diagnose", "emit", "externs", "frontends", "fusion", "inference", "planning", "quantization",
     "transforms", "verify",
 )  # fmt: skip
+# The gate builds these folders likewise, except for some files. `make test-all` builds them as
+# they are shipped.
+QUICK_IN_THE_GATE = ("cuda", "end_to_end")
+AS_SHIPPED = ("end_to_end/test_equal.py", "end_to_end/test_projects.py")
 QUICK_FLAGS = (
     "-O0", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF", "-fno-strict-aliasing",
 )  # fmt: skip
@@ -123,10 +127,14 @@ def clang_format() -> str:
 def quick_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Quick builds for the host where a folder's subject allows them."""
     monkeypatch.setattr("relax_aot.verify.host.SANITIZE_FLAGS", SANITIZE_FLAGS)
-    tests = ROOT / "tests"
-    inside = request.path.is_relative_to(tests)  # tests of this file run samples elsewhere
-    if inside and request.path.relative_to(tests).parts[0] in QUICK:
-        monkeypatch.setattr("relax_aot.verify.host.OPTIMISE_FLAGS", QUICK_FLAGS)
+    if not request.path.is_relative_to(ROOT / "tests"):
+        return  # a sample of the tests of this file
+    path = request.path.relative_to(ROOT / "tests")
+    gate = request.config.getoption("markexpr") == "not long"
+    quick = QUICK_IN_THE_GATE if gate and path.as_posix() not in AS_SHIPPED else ()
+    if path.parts[0] in (*QUICK, *quick):
+        for module in ("host", "figures"):
+            monkeypatch.setattr(f"relax_aot.verify.{module}.OPTIMISE_FLAGS", QUICK_FLAGS)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -499,15 +499,3 @@ class Child:
             self._process = None
             shown = text.decode(errors="replace")[:3000]
             raise HostCrash(f"the sanitizer stopped the generated code:\n{shown}") from None
-
-
-def serve(path: Path, requests: IO[bytes], replies: IO[bytes]) -> None:
-    """The child's side: one library, requests answered in order until the pipe closes."""
-    library = Library(path)
-    while True:
-        try:
-            name, *arguments = pickle.load(requests)
-        except EOFError:
-            return
-        pickle.dump(getattr(library, name)(*arguments), replies)
-        replies.flush()
