@@ -119,13 +119,16 @@ class Search:
         if producer is None or len(producer.writes) != 1 or producer.scratch:
             return
         (made,) = producer.writes
+        readers = list(self._work.readers(made.name))
+        several = len({reader for reader, _ in readers}) > 1
+        kept = frozenset({made.name}) if several else frozenset[str]()
         changed: dict[int, Piece] = {}
-        for reader, name in list(self._work.readers(made.name)):
+        for reader, name in readers:
             consumer = changed.get(reader) or self._work.piece(reader)
             if consumer is None:
                 return
             link = Link(made, next(v for v in consumer.reads if v.name == name))
-            pair = Pair(producer, consumer, (link,), frozenset())
+            pair = Pair(producer, consumer, (link,), kept)
             merged = merger.merge(pair, self._context)
             if isinstance(merged, Refused):
                 self._refusals[made.name, consumer.writes[-1].name] = merged.reason

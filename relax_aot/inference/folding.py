@@ -206,6 +206,8 @@ def _grows(args: tuple[Var | None, ...], result: TensorType) -> bool:
 def _encodes(arg: Var | None, result: TensorType) -> bool:
     """The argument is the small form of a large constant, say of quantized weights. Whether
     it stays so is decided when its readers are known (transforms/fold_constants.py)."""
-    if arg is None or arg.type.dtype.bytes > 1 or not arg.type.bytes.is_constant:
+    if arg is None or not arg.type.bytes.is_constant:
+        return False
+    if arg.type.dtype.bytes > 1 and not arg.type.dtype.is_half:
         return False
     return ENCODED_BYTES < arg.type.bytes.constant < result.bytes.constant

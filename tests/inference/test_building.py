@@ -9,6 +9,7 @@ import pytest
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.graph import Symbol, Var
 from relax_aot.ir.types import DType, TensorType, shape_of
+from relax_aot.transforms import fold_constants
 
 
 def with_size(high: int) -> tuple[FunctionBuilder, Var]:
@@ -49,3 +50,21 @@ def test_a_value_without_elements_is_known() -> None:
     builder = FunctionBuilder()
     axes = builder.param("axes", TensorType(DType.I64, shape_of(0)))
     assert builder.dims(axes) == ()
+
+
+@pytest.mark.parametrize("kind", [DType.F16, DType.BF16])
+def test_weights_of_half_precision_stay_so(kind: DType) -> None:
+    """Their product decodes them as it reads them; a value of few elements is converted."""
+    builder = FunctionBuilder()
+
+    def wide(size: int) -> Var:
+        data = np.random.default_rng(size).normal(size=(size, 20)).astype(kind.numpy)
+        (moved,) = builder.call("transpose", builder.constant("w", data), perm=(1, 0))
+        return builder.call("cast", moved, to=DType.F32, saturate=False)[0]
+
+    x = builder.param("x", TensorType(DType.F32, shape_of(3, 20)))
+    results = [builder.call("matmul", x, wide(size))[0] for size in (40, 2)]
+    module = fold_constants.run(builder.module(results))
+    kinds = {constant.data.shape: constant.type.dtype for constant in module.constants}
+    assert kinds[20, 40] is kind
+    assert kinds[20, 2] is DType.F32

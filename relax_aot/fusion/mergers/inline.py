@@ -246,6 +246,42 @@ EXAMPLES = (
             }""",
     ),
     Example(
+        why="rows that two kernels read are fetched once",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[9, 4], %at: i64[n]) {
+              %t: f32[n, 4] = call_kernel(%x, %at) {kernel=@gather_t}
+              %s: f32[n] = call_kernel(%t) {kernel=@sum_s}
+              %y: f32[n, 4] = call_kernel(%t) {kernel=@double_y}
+              return %s, %y
+            }
+            kernel @gather_t(%x: f32[9, 4], %at: i64[n]) -> (%t: f32[n, 4]) {
+              for i in 0..n {
+                checked k in 0..8 = %at[i]
+                for j in 0..4 {
+                  %t[i, j] = %x[k, j]
+                }
+              }
+            }
+            kernel @sum_s(%t: f32[n, 4]) -> (%s: f32[n]) {
+              for i in 0..n {
+                local total: f32 = 0.0:f32
+                for j in 0..4 {
+                  total = (total + %t[i, j])
+                }
+                %s[i] = total
+              }
+            }
+            kernel @double_y(%t: f32[n, 4]) -> (%y: f32[n, 4]) {
+              for i in 0..n {
+                for j in 0..4 {
+                  %y[i, j] = (%t[i, j] + %t[i, j])
+                }
+              }
+            }""",
+        refused="several kernels read the rows that it fetches",
+    ),
+    Example(
         why="a costly value would be computed n times",
         before="""
             symbol n in 1..9
@@ -300,7 +336,10 @@ def merge(pair: Pair, context: Context) -> Piece | Refused:
     instances = {index: _instance(definition, at, fresh) for index, at in indices.items()}
     sites = [site for site, _ in found]
     outside = frozenset[str]().union(*(one.symbols for one in instances.values()))
-    cheap = cost(definition.value) <= _DECODING and is_factor(body, sites, outside)
+    factor = is_factor(body, sites, outside)
+    if definition.fetched and pair.kept and not factor:
+        return Refused("several kernels read the rows that it fetches")
+    cheap = cost(definition.value) <= _DECODING and factor
     reason = _too_dear(definition, producer, sites, context.bounds)
     if reason is not None and not (definition.fetched and cheap):
         return Refused(reason)
