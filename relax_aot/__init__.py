@@ -15,7 +15,16 @@ TYPE_CHECKING = False  # `typing` takes a while to import
 if TYPE_CHECKING:
     from typing import Any
 
-    from relax_aot.api import EntriesProject, Project, compile, load, parse, parse_entries, save
+    from relax_aot.api import (
+        EntriesProject,
+        Project,
+        compile,
+        load,
+        load_llm,
+        parse,
+        parse_entries,
+        save,
+    )
     from relax_aot.ir.entries import Entries
     from relax_aot.ir.graph import Module
     from relax_aot.verify.host import StatusError
@@ -30,6 +39,7 @@ __all__ = [
     "__version__",
     "compile",
     "load",
+    "load_llm",
     "parse",
     "parse_entries",
     "save",
@@ -40,6 +50,7 @@ _HOMES = {
     "Project": "relax_aot.api",
     "compile": "relax_aot.api",
     "load": "relax_aot.api",
+    "load_llm": "relax_aot.api",
     "parse": "relax_aot.api",
     "parse_entries": "relax_aot.api",
     "save": "relax_aot.api",

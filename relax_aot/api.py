@@ -17,6 +17,7 @@ from relax_aot import arguments, driver
 from relax_aot.driver import Options
 from relax_aot.frontends.bounds import WrongBound, checked_range
 from relax_aot.frontends.entries import EntryError, read_entries
+from relax_aot.frontends.llm import CHUNK, entries_of
 from relax_aot.frontends.text import read
 from relax_aot.frontends.text import save as save_text
 from relax_aot.frontends.torch import traced
@@ -255,6 +256,23 @@ def _loaded_entries(source: Mapping[str, Any] | Entries, options: Options) -> En
     if options.bounds or options.fix or options.state or options.assume or options.window:
         return driver.load_entries(dict(source.modules), options)
     return source
+
+
+def load_llm(
+    path: str | os.PathLike[str],
+    *,
+    context: int | None = None,
+    chunk: int = CHUNK,
+    logits: str = "last",
+) -> Entries:
+    """Load a language model from a folder in Hugging Face layout: config.json and safetensors. Its
+    entries `prefill(tokens)` and `decode(token)` share weights and caches of `context` tokens, by
+    default those of the model, at most 1024. `chunk` is the most tokens of one prefill. `logits` is
+    last (prefill returns those of its last token) or all."""
+    folder = arguments.path("path", path)
+    most = None if context is None else arguments.number("context", context)
+    size, rows = arguments.number("chunk", chunk), arguments.text("logits", logits)
+    return driver.load_entries(entries_of(folder, most, size, rows), Options())
 
 
 def parse(

@@ -30,6 +30,7 @@ RANDOM_ADDRESSES = "the sandbox refuses a fixed layout of memory"
 NO_BROWSER = "no Chromium is installed"
 NO_FRAMA_C = "Frama-C is not installed"
 NO_TORCH = "the extra [torch] is not installed"
+NO_TRANSFORMERS = "torch and transformers are not installed"
 
 # Beginnings of the reasons for which a test may be skipped on any machine.
 ALLOWED_SKIPS = (
@@ -44,6 +45,7 @@ ALLOWED_SKIPS = (
     NO_FRAMA_C,
     NO_SHARED_MODELS,
     NO_TORCH,
+    NO_TRANSFORMERS,
     "packagings are also checked by",
     "the project has code for x86-64 processors",
     "this processor has no",

@@ -12,6 +12,7 @@ from relax_aot.cli.options import UsageError, options_of
 from relax_aot.ir.entries import Entries
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
+from relax_aot.project.entries import EntriesProject
 from relax_aot.project.folder import kept_edits
 
 
@@ -32,8 +33,14 @@ def compile_several(
     """Write one project of all entries; return its figures and the lines to print."""
     dump = chosen.pop("dump", None)
     options = options_of(**chosen)
-    entries = load(sources, options)
-    project = driver.compile_entries(entries, load_board(board), options, dump)
+    project = driver.compile_entries(load(sources, options), load_board(board), options, dump)
+    return write_several(project, output, package)
+
+
+def write_several(
+    project: EntriesProject, output: str, package: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Write a project of several entries; return its figures and the lines to print."""
     folder = project.write(output, package)
     first = next(iter(project.entries.values())).interface
     figures = {

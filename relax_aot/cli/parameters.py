@@ -45,7 +45,7 @@ def folder_option(what: str) -> Decorator:
     return click.option("-o", "output", type=FILES, required=True, metavar="DIR", help=text)
 
 
-COMMON = (
+SOURCE = (
     click.option(
         "--bound",
         multiple=True,
@@ -108,6 +108,10 @@ COMMON = (
         metavar="NAME",
         help="Result, node or operator that stays float. Repeatable.",
     ),
+)
+"""What is said of a model and its quantization."""
+
+CODE = (
     click.option(
         "--optimize",
         type=click.Choice(["speed", "size", "memory"]),
@@ -187,11 +191,20 @@ COMMON = (
     ),
     click.option("--dump", type=FILES, metavar="DIR", help="Write the text form of every stage."),
 )
-"""The options that all commands with a model share."""
+"""What is said of the generated code."""
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that all commands with a model share."""
-    for option in reversed(COMMON):
+    return _with(SOURCE, code(command))
+
+
+def code(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the generated code."""
+    return _with(CODE, command)
+
+
+def _with(options: tuple[Decorator, ...], command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
         command = option(command)
     return command

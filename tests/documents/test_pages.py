@@ -26,6 +26,7 @@ STORIES = (
     "tutorial/keyword_spotting.md",
     "how-to/find_a_difference.md",
     "how-to/growing_state.md",
+    "how-to/language_models.md",
     "how-to/separate_weights.md",
     "how-to/package.md",
     "how-to/return_between_kernels.md",

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `llm`: a language model -> a C project with the entries prefill and decode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from relax_aot.cli.output import write_json
+from relax_aot.cli.parameters import board_option, code, folder_option, json_option
+from relax_aot.cli.types import FILES
+from relax_aot.project.packaging import NAMES as PACKAGES
+
+
+@click.command()
+@click.argument("model", type=FILES)
+@folder_option("the C project")
+@board_option("host")
+@click.option(
+    "--context",
+    type=int,
+    metavar="N",
+    help="Tokens that the caches hold.  [default: those of the model, at most 1024]",
+)
+@click.option("--chunk", type=int, default=64, metavar="N", help="Most tokens of one prefill.")
+@click.option(
+    "--logits",
+    type=click.Choice(["last", "all"]),
+    default="last",
+    help="last: prefill returns the logits of its last token. all: of all tokens.",
+)
+@click.option("--package", type=click.Choice(PACKAGES), default="flat", help="Build system.")
+@json_option
+@code
+def llm(
+    model: str,
+    output: str,
+    board: str,
+    context: int | None,
+    chunk: int,
+    logits: str,
+    package: str,
+    json_file: str | None,
+    **chosen: Any,
+) -> None:
+    """Generate the C project of the language model MODEL.
+
+    MODEL is a folder in Hugging Face layout: config.json and safetensors files. The entries
+    prefill and decode take numbers of tokens and return logits: the project has no tokenizer and no
+    sampler.
+    """
+    from relax_aot import driver
+    from relax_aot.cli.entries import write_several
+    from relax_aot.cli.options import options_of
+    from relax_aot.emit.c_names import identifier
+    from relax_aot.frontends.llm import entries_of
+    from relax_aot.project.board import load_board
+
+    dump = chosen.pop("dump")
+    options = options_of((), (), (), (), **chosen)
+    sources = entries_of(model, context, chunk, logits)
+    name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
+    entries = driver.load_entries(sources, options)
+    project = driver.compile_entries(entries, load_board(board), replace(options, name=name), dump)
+    said, lines = write_several(project, output, package)
+    if json_file:
+        write_json(said, json_file)
+    if json_file != "-":
+        click.echo("\n".join(lines))

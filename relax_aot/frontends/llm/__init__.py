@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Language models: a folder in the layout of Hugging Face -> the entries `prefill` and `decode`.
+
+`prefill(tokens[n])` and `decode(token)` append to the same caches of keys and values, states that
+grow to the capacity `m`. Both return logits. Weights have one form for all boards here; schedules
+pack them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relax_aot.frontends import ImportOptions, ModelError
+from relax_aot.frontends.bounds import WrongBound
+from relax_aot.frontends.llm.architectures import architecture_of
+from relax_aot.frontends.llm.checkpoint import Checkpoint, read_checkpoint
+from relax_aot.frontends.llm.layers import Net
+from relax_aot.inference.build import FunctionBuilder
+from relax_aot.inference.sizes import Shared
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Module, Symbol
+from relax_aot.ir.types import DType, TensorType
+
+SUFFIXES = ()
+"""A language model is a folder with several entries: `entries_of` reads it."""
+CONTEXT, CHUNK = 1024, 64
+"""The capacity of the caches, and the most tokens of one call."""
+LOGITS = ("last", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a language model. `chunk`: the most new tokens of a call; None for one token."""
+
+    checkpoint: Checkpoint
+    context: int
+    chunk: int | None
+    every_row: bool
+
+
+def entries_of(
+    folder: str | os.PathLike[str],
+    context: int | None = None,
+    chunk: int = CHUNK,
+    logits: str = "last",
+) -> dict[str, Entry]:
+    """The entries of the model in a folder. Without a `context`, it is that of the model, at most
+    CONTEXT."""
+    checkpoint = read_checkpoint(Path(folder))
+    longest = architecture_of(checkpoint.config).longest(checkpoint.config)
+    context = min(CONTEXT, longest) if context is None else context
+    if not 1 <= context <= longest:
+        raise WrongBound(
+            f"the context {context}: {checkpoint.name} was trained for 1 to {longest} tokens"
+        )
+    if chunk < 1:
+        raise WrongBound(f"the chunk {chunk}: a prefill has at least 1 token")
+    if logits not in LOGITS:
+        raise ModelError(f"logits is one of {', '.join(LOGITS)}, not {logits!r}")
+    return {
+        "prefill": Entry(checkpoint, context, min(chunk, context), logits == "all"),
+        "decode": Entry(checkpoint, context, None, every_row=False),
+    }
+
+
+def accepts(source: Any) -> bool:
+    return isinstance(source, Entry)
+
+
+def load(source: Entry, options: ImportOptions) -> Module:
+    """The module of an entry; its bounds are those of the entry."""
+    checkpoint = source.checkpoint
+    builder = FunctionBuilder("main", Shared(replaceable=options.replaceable))
+    past = builder.symbol(Symbol("m", 0, source.context, "tokens in the caches"))
+    if source.chunk is None:
+        rows, tokens = Dim.of(1), builder.param("token", TensorType(DType.I32, ()))
+    else:
+        rows = builder.symbol(Symbol("n", 1, source.chunk, "input tokens, axis 0"))
+        tokens = builder.param("tokens", TensorType(DType.I32, (rows,)))
+    net = Net(builder, checkpoint, past, rows)
+    architecture = architecture_of(checkpoint.config)
+    scores = architecture.build(net, checkpoint.config, tokens, every_row=source.every_row)
+    checkpoint.require_used(net.used, lambda name: architecture.ignored(checkpoint.config, name))
+    shape = scores.type.shape if source.every_row else scores.type.shape[1:]
+    (logits,) = builder.call("reshape", scores, name="logits", origin="logits", shape=shape)
+    return builder.module([logits, *net.caches], net.states, (), checkpoint.name)

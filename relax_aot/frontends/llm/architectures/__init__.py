@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Architectures of language models, one file each: NAME, as `config.json` has it, and `build`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from types import ModuleType
+
+from relax_aot.frontends import UnsupportedError
+from relax_aot.frontends.bounds import printable
+from relax_aot.frontends.llm.config import Config
+
+
+@cache
+def architectures() -> dict[str, ModuleType]:
+    """Every architecture by its name."""
+    names = sorted(info.name for info in pkgutil.iter_modules(__path__))
+    files = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    return {file.NAME: file for file in files}
+
+
+def architecture_of(config: Config) -> ModuleType:
+    """The architecture that a configuration names."""
+    known = architectures()
+    given = config.fields.get("architectures")
+    names = given if isinstance(given, list) else []
+    found = next((known[name] for name in names if isinstance(name, str) and name in known), None)
+    if found is None:
+        said = ", ".join(printable(str(name)) for name in names) or "none"
+        raise UnsupportedError(
+            f"{config.file}: its architecture is {said}; supported are {', '.join(known)}"
+        )
+    return found

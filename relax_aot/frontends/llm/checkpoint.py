@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder in the layout of Hugging Face: config.json, and weights in safetensors files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from relax_aot.frontends import ModelError, UnsupportedError
+from relax_aot.frontends.bounds import printable
+from relax_aot.frontends.llm.config import Config
+from relax_aot.frontends.llm.json_file import read_json
+from relax_aot.frontends.llm.safetensors import FLOATS, Tensor, read
+from relax_aot.ops._op import Array
+
+CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+SHOWN = 5
+"""Names in one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The configuration of a model and its weights by their names."""
+
+    name: str
+    config: Config
+    tensors: Mapping[str, Tensor]
+
+    def weights(self, name: str, shape: tuple[int, ...]) -> Array:
+        """The weights `name`, which must have this shape."""
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            raise ModelError(f"{self.name} has no weights {name}, which its configuration needs")
+        where = f"{tensor.file}: tensor {name}"
+        if tensor.kind not in FLOATS:
+            kinds = ", ".join(FLOATS)
+            raise UnsupportedError(
+                f"{where} has the type {tensor.kind}, only {kinds} are supported"
+            )
+        if tensor.shape != shape:
+            raise ModelError(
+                f"{where} has the shape {list(tensor.shape)}, but {CONFIG} says {list(shape)}"
+            )
+        return tensor.array()
+
+    def require_used(self, used: set[str], ignored: Callable[[str], bool]) -> None:
+        """Refuse weights that nothing uses: the model would compute something else."""
+        rest = sorted(name for name in self.tensors if name not in used and not ignored(name))
+        if rest:
+            shown = ", ".join(map(printable, rest[:SHOWN])) + (", ..." if rest[SHOWN:] else "")
+            raise UnsupportedError(
+                f"{self.name} has {len(rest)} tensors that its architecture does not have: {shown}"
+            )
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """The checkpoint in a folder. Its weights are mapped, not read."""
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder} is no folder: a language model is a folder with {CONFIG} and {WHOLE}"
+        )
+    config = Config(str(folder / CONFIG), read_json(folder / CONFIG))
+    return Checkpoint(folder.resolve().name, config, _weights(folder))
+
+
+def _weights(folder: Path) -> dict[str, Tensor]:
+    if (folder / WHOLE).is_file():
+        return read(folder / WHOLE)
+    if (folder / INDEX).is_file():
+        return _shards(folder)
+    pickled = next(iter(sorted(folder.glob("*.bin"))), None)
+    hint = "" if pickled is None else f"; convert {pickled.name} to safetensors"
+    raise ModelError(f"{folder} has neither {WHOLE} nor {INDEX}{hint}")
+
+
+def _shards(folder: Path) -> dict[str, Tensor]:
+    """The weights of several files, which an index lists."""
+    index = folder / INDEX
+    listed = read_json(index).get("weight_map")
+    if not isinstance(listed, dict) or not all(isinstance(f, str) for f in listed.values()):
+        raise ModelError(f"{index} has no weight_map of files by tensor")
+    found: dict[str, Tensor] = {}
+    for file in sorted(set(listed.values())):
+        if Path(file).name != file or "\\" in file or "\0" in file:
+            raise ModelError(f"{index}: {printable(file)!r} is not the name of a file")
+        shard = read(folder / file)
+        twice = sorted(shard.keys() & found.keys())
+        if twice:
+            raise ModelError(
+                f"{folder}: tensor {printable(twice[0])!r} is in {found[twice[0]].file} and {file}"
+            )
+        found |= shard
+    for name, file in listed.items():
+        if name not in found or found[name].file != file:
+            raise ModelError(f"{index}: {file} has no tensor {printable(name)!r}")
+    return found

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fields of a `config.json`, each checked as it is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from relax_aot.frontends import ModelError, UnsupportedError
+from relax_aot.frontends.bounds import printable
+
+GREATEST_SIZE = 2**24
+"""Of a width, a vocabulary or a number of layers: larger ones are errors of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """An object of the file; `file` names it in messages."""
+
+    file: str
+    fields: Mapping[str, Any]
+
+    def __contains__(self, name: str) -> bool:
+        return self.fields.get(name) is not None
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """A size of at least 1."""
+        value = self._value(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= GREATEST_SIZE:
+            raise self.wrong(name, f"a number from 1 to {GREATEST_SIZE}")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A positive number."""
+        value = self._value(name, default)
+        real = isinstance(value, int | float) and not isinstance(value, bool)
+        if not real or not 0 < value < math.inf:
+            raise self.wrong(name, "a positive number")
+        return float(value)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        value = self._value(name, default)
+        if not isinstance(value, bool):
+            raise self.wrong(name, "true or false")
+        return value
+
+    def part(self, name: str) -> Config | None:
+        """An object in this one."""
+        value = self.fields.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.wrong(name, "an object")
+        return Config(f"{self.file}, {name}", value)
+
+    def only(self, name: str, *allowed: Any) -> None:
+        """Refuse a field with a value that is not compiled; it may be missing."""
+        if name in self and self.fields[name] not in allowed:
+            listed = " or ".join(map(str, allowed)) or "nothing"
+            raise UnsupportedError(
+                f"{self.file}: {name}={_shown(self.fields[name])} is not supported, only {listed}"
+            )
+
+    def _value(self, name: str, default: float | None) -> Any:
+        value = self.fields.get(name)
+        if value is None and default is None:
+            raise ModelError(f"{self.file} has no field {name}")
+        return default if value is None else value
+
+    def wrong(self, name: str, expected: str) -> ModelError:
+        return ModelError(
+            f"{self.file}: {name} is {_shown(self.fields.get(name))}, expected {expected}"
+        )
+
+
+def _shown(value: Any) -> str:
+    return printable(str(value))

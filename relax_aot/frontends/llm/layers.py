@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of language models, as calls of ops: embeddings, products, norms, rotary positions,
+attention over a cache that grows.
+
+Rows are tokens: a value is [n, width]. Weights have the names and shapes of the checkpoint, and
+products multiply by their transpose. Weights of half precision are decoded where they are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relax_aot.frontends.llm.checkpoint import Checkpoint
+from relax_aot.inference.build import FunctionBuilder
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import State, Var
+from relax_aot.ir.types import DType, TensorType
+from relax_aot.ops._op import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The heads of an attention: `queries` of them share the keys of `keys`, of `size` numbers."""
+
+    queries: int
+    keys: int
+    size: int
+
+
+@dataclass
+class Net:
+    """One entry under construction, for `rows` new tokens behind `past` ones."""
+
+    builder: FunctionBuilder
+    checkpoint: Checkpoint
+    past: Dim
+    rows: Dim
+    used: set[str] = field(default_factory=set)
+    """The names of weights that were read."""
+    states: list[State] = field(default_factory=list)
+    caches: list[Var] = field(default_factory=list)
+    """The new values of the states."""
+
+    # Calls
+
+    def call(self, op: str, *args: Var | None, at: str, **attrs: Any) -> Var:
+        """`at` says which part of the model it is."""
+        return self.builder.call(op, *args, name=at.rpartition(".")[2], origin=at, **attrs)[0]
+
+    def reshape(self, x: Var, *shape: Dim | int, at: str) -> Var:
+        return self.call("reshape", x, at=at, shape=tuple(map(Dim.of, shape)))
+
+    def widened(self, x: Var, at: str) -> Var:
+        if x.type.dtype is DType.F32:
+            return x
+        return self.call("cast", x, at=at, to=DType.F32, saturate=False)
+
+    # Weights
+
+    def weights(self, name: str, *shape: int) -> Array:
+        self.used.add(name)
+        return self.checkpoint.weights(name, shape)
+
+    def matrix(self, name: str, *shape: int) -> Var:
+        """Weights as they are stored."""
+        return self.builder.constant(name, self.weights(name, *shape))
+
+    def vector(self, name: str, size: int) -> Var:
+        """Few weights, in float32."""
+        return self.builder.constant(name, self.weights(name, size).astype(np.float32))
+
+    # Layers
+
+    def embedding(self, tokens: Var, table: Var, at: str) -> Var:
+        """A row of the table for each token."""
+        # Unsigned, so that a negative token is not a row counted from the end of the table.
+        tokens = self.call("cast", tokens, at=at, to=DType.U32, saturate=False)
+        rows = self.widened(self.call("gather", table, tokens, at=at, axis=0), at)
+        return self.reshape(rows, self.rows, table.type.shape[1], at=at)
+
+    def product(self, x: Var, weights: Var, at: str, bias: Var | None = None) -> Var:
+        """x times the transpose of the weights [outputs, inputs]."""
+        columns = self.widened(self.call("transpose", weights, at=at, perm=(1, 0)), at)
+        y = self.call("matmul", x, columns, at=at)
+        return y if bias is None else self.call("add", y, bias, at=at)
+
+    def linear(self, x: Var, outputs: int, at: str, *, bias: bool = False) -> Var:
+        """The product with the weights of the layer `at`."""
+        inputs = x.type.shape[1].constant
+        added = self.vector(f"{at}.bias", outputs) if bias else None
+        return self.product(x, self.matrix(f"{at}.weight", outputs, inputs), at, added)
+
+    def rms_norm(self, x: Var, epsilon: float, at: str) -> Var:
+        scale = self.vector(f"{at}.weight", x.type.shape[1].constant)
+        return self.call("rms_norm", x, scale, at=at, axis=-1, epsilon=epsilon)
+
+    def gated(self, gate: Var, up: Var, at: str) -> Var:
+        """SwiGLU: gate * sigmoid(gate) * up."""
+        return self.call("mul", self.call("swish", gate, at=at, alpha=1.0), up, at=at)
+
+    def last_row(self, x: Var, at: str) -> Var:
+        where = {"starts": (self.rows - 1,), "lengths": (1,), "axes": (0,), "steps": (1,)}
+        return self.call("slice", x, at=at, **where)
+
+    # Attention
+
+    def rotation(self, frequencies: Array, at: str) -> tuple[Var, Var]:
+        """Cosines and sines of the new positions, [n, 1, half of a head]."""
+        places = self.call(
+            "range", at=at, start=self.past, step=1, length=self.rows, dtype=DType.I64
+        )
+        column = self.reshape(self.widened(places, at), self.rows, 1, 1, at=at)
+        angles = self.call("mul", column, self.builder.constant("frequencies", frequencies), at=at)
+        return self.call("cos", angles, at=at), self.call("sin", angles, at=at)
+
+    def rotated(self, x: Var, rotation: tuple[Var, Var], at: str) -> Var:
+        """x[n, heads, size], whose halves are the coordinates of points that are rotated."""
+        cos, sin = rotation
+        half = x.type.shape[2].constant // 2
+        first, second = (
+            self.call("slice", x, at=at, starts=(start,), lengths=(half,), axes=(2,), steps=(1,))
+            for start in (0, half)
+        )
+        real = self.difference(first, cos, second, sin, at)
+        imaginary = self.call(
+            "add", self.call("mul", second, cos, at=at), self.call("mul", first, sin, at=at), at=at
+        )
+        return self.call("concat", real, imaginary, at=at, axis=2)
+
+    def difference(self, a: Var, b: Var, c: Var, d: Var, at: str) -> Var:
+        """a b - c d."""
+        return self.call("sub", self.call("mul", a, b, at=at), self.call("mul", c, d, at=at), at=at)
+
+    def cached(self, new: Var, name: str, at: str) -> Var:
+        """All rows so far: those of the state `name` and the new ones."""
+        old = TensorType(new.type.dtype, (self.past, *new.type.shape[1:]))
+        past = self.builder.param(name, old)
+        (present,) = self.builder.call("concat", past, new, name=f"{name}_next", origin=at, axis=0)
+        self.states.append(State(past.name, present.name))
+        self.caches.append(present)
+        return present
+
+    def attention(self, q: Var, k: Var, v: Var, heads: Heads, at: str) -> Var:
+        """Each query sees the keys up to its own position. q[n, queries, size], k and v
+        [past + n, keys, size]. Queries that share keys are an axis of their own."""
+        group, total = heads.queries // heads.keys, self.past + self.rows
+        scale = self.builder.constant("scale", np.array(heads.size**-0.5, np.float32))
+        q = self.reshape(
+            self.call("mul", q, scale, at=at), self.rows, heads.keys, group, heads.size, at=at
+        )
+        q = self.call("transpose", q, at=at, perm=(1, 2, 0, 3))
+        k = self.call("transpose", k, at=at, perm=(1, 2, 0))
+        v = self.call("transpose", v, at=at, perm=(1, 0, 2))
+        k = self.reshape(k, heads.keys, 1, heads.size, total, at=at)
+        v = self.reshape(v, heads.keys, 1, total, heads.size, at=at)
+        scores = self.call("matmul", q, k, at=at)
+        seen = self.call("attention_mask", scores, None, at=at, shift=self.past, left=-1, right=0)
+        weights = self.call("softmax", seen, at=at, axis=-1, masked=True)
+        found = self.call("matmul", weights, v, at=at)
+        rows = self.call("transpose", found, at=at, perm=(2, 0, 1, 3))
+        return self.reshape(rows, self.rows, heads.queries * heads.size, at=at)

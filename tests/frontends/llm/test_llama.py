@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint of Llama becomes the entries prefill and decode, which compute its logits."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+
+import relax_aot as rx
+from relax_aot.api import EntriesProject
+from relax_aot.verify.host import HostEntries
+from relax_aot.verify.reference import NumpyReference
+from tests.cli.in_process import relax_aot
+from tests.frontends.llm.checkpoints import KINDS, LLAMA3, Array, Llama, logits
+
+CONTEXT, CHUNK = 48, 24
+MODELS = {
+    "tied": Llama(),
+    "untied": Llama(tied=False),
+    "biases": Llama(biases=True),
+    "wide heads": Llama(size=16, config={"rope_scaling": LLAMA3}),
+    "linear scaling": Llama(config={"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    "one head of keys": Llama(keys=1),
+    "no shared keys": Llama(keys=4),
+    "f16": Llama(kind="F16"),
+    "bf16": Llama(kind="BF16", tied=False),
+}
+
+
+def entries(model: Llama, rows: str = "last") -> rx.Entries:
+    with TemporaryDirectory() as folder:
+        path = model.write(Path(folder) / "tiny")
+        return rx.load_llm(path, context=CONTEXT, chunk=CHUNK, logits=rows)
+
+
+@cache
+def compiled(name: str, board: str = "host", rows: str = "last") -> EntriesProject:
+    return rx.compile(entries(MODELS[name], rows), board=board, name="tiny")
+
+
+@cache
+def hosted(name: str) -> HostEntries:
+    return compiled(name).host()
+
+
+def text(count: int, seed: int = 1) -> Array:
+    return np.random.default_rng(seed).integers(0, Llama().words, count).astype(np.int32)
+
+
+def compare(found: Array, wanted: Array) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_program_computes_the_logits(name: str) -> None:
+    """Before it is compiled, by the meaning of its ops."""
+    module = dict(entries(MODELS[name], "all").modules)["prefill"]
+    tokens = text(20)
+    reference, given = NumpyReference(module), {"tokens": tokens}
+    shapes = {s.input: (0, MODELS[name].keys, MODELS[name].size) for s in module.states}
+    found = reference(given, shapes, {"m": 0, "n": 20})["logits"]
+    compare(found, logits(MODELS[name], [int(t) for t in tokens]))
+
+
+def follow(host: HostEntries, model: Llama, tokens: Array, prompts: tuple[int, ...]) -> None:
+    """After prompts in one call, and after every later token alone."""
+    wanted = logits(model, [int(t) for t in tokens])
+    for prompt in prompts:
+        host.reset()
+        compare(host.prefill(tokens=tokens[:prompt])["logits"], wanted[prompt - 1])
+    for place in range(prompts[-1], len(tokens)):
+        compare(host.decode(token=tokens[place])["logits"], wanted[place])
+    assert host.length("m") == len(tokens)
+
+
+def test_the_c_computes_the_logits() -> None:
+    follow(hosted("tied"), MODELS["tied"], text(40), (1, 7, 24))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_the_c_of_all_models_computes_the_logits(name: str) -> None:
+    follow(hosted(name), MODELS[name], text(CONTEXT, 2), (1, 7, 24))
+
+
+def last_logits(host: HostEntries, tokens: Array, calls: tuple[int, ...]) -> bytes:
+    """The bits after so many tokens in each call, and each token that is left alone."""
+    host.reset()
+    place, found = 0, np.empty(0)
+    for rows in calls:
+        found = host.prefill(tokens=tokens[place : place + rows])["logits"]
+        place += rows
+    for token in tokens[place:]:
+        found = host.decode(token=token)["logits"]
+    return found.tobytes()
+
+
+@pytest.mark.parametrize("name", ["tied", pytest.param("bf16", marks=pytest.mark.long)])
+def test_bits_do_not_depend_on_the_calls(name: str) -> None:
+    tokens = text(24)
+    whole = last_logits(hosted(name), tokens, (24,))
+    for calls in ((), (7,), (1, 1), (5, 19), (16, 7)):
+        assert last_logits(hosted(name), tokens, calls) == whole, calls
+
+
+def test_logits_of_all_tokens_are_those_of_each() -> None:
+    host, tokens = compiled("tied", rows="all").host(), text(24)
+    found = host.prefill(tokens=tokens)["logits"]
+    assert found.shape == (24, Llama().words)
+    for place in (0, 6, 23):
+        whole = last_logits(hosted("tied"), tokens[: place + 1], (place + 1,))
+        assert found[place].tobytes() == whole
+
+
+def test_errors_leave_the_state_as_it_was() -> None:
+    host, tokens = hosted("tied"), text(CONTEXT)
+    host.reset()
+    for start in (0, CHUNK):
+        host.prefill(tokens=tokens[start : start + CHUNK])
+    with pytest.raises(rx.StatusError, match="tiny_decode_run ended with RAOT_ERR_CAPACITY"):
+        host.decode(token=tokens[0])
+    host.truncate(m=CONTEXT - 2)
+    for token in (-1, Llama().words, 2**31 - 1, -(2**31)):
+        with pytest.raises(rx.StatusError, match="RAOT_ERR_INDEX"):
+            host.decode(token=np.array(token, np.int32))
+        with pytest.raises(rx.StatusError, match="RAOT_ERR_INDEX"):
+            host.prefill(tokens=np.array([0, token], np.int32))
+    with pytest.raises(rx.StatusError, match="RAOT_ERR_CAPACITY"):
+        host.prefill(tokens=tokens[:3])
+    with pytest.raises(rx.RelaxAotError):
+        host.prefill(tokens=tokens[:0])
+    assert host.length("m") == CONTEXT - 2
+    host.decode(token=tokens[-2])
+    found = host.decode(token=tokens[-1])["logits"]
+    compare(found, logits(MODELS["tied"], [int(t) for t in tokens])[-1])
+
+
+@pytest.mark.parametrize("name", ["tied", pytest.param("f16", marks=pytest.mark.long)])
+def test_weights_are_stored_once_in_their_type(name: str) -> None:
+    """Both entries and the tied table share them. Norms and frequencies are float32."""
+    model = MODELS[name]
+    sizes = {rank: sum(a.size for a in model.tensors.values() if a.ndim == rank) for rank in (1, 2)}
+    least = sizes[2] * KINDS[model.kind].itemsize + 4 * (sizes[1] + model.size // 2)
+    padding = 64 * len(model.tensors) + 32 * 4 * model.width  # of the last panel of the table
+    assert least <= compiled(name).memory.const_bytes <= least + padding
+
+
+def test_layers_are_one_function() -> None:
+    source = rx.compile(dict(entries(Llama(layers=4)).modules)["decode"], name="tiny").files
+    assert source["tiny.c"].decode().count("    tiny_layer(m, memory->arena") == 4
+
+
+def test_the_command_writes_a_project(tmp_path: Path) -> None:
+    folder = MODELS["tied"].write(tmp_path / "Tiny-1")
+    out = tmp_path / "out"
+    done = relax_aot("llm", folder, "--context", "32", "-o", out, folder=tmp_path)
+    assert done.returncode == 0 and "decode: arena" in done.stdout, done.stderr
+    header = (out / "tiny_1.h").read_text()
+    assert "const int32_t *tokens;" in header and "TINY_1_M_MAX" in header
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["mps2-an500", "aarch64-linux"])
+def test_on_boards(board: str) -> None:
+    if shutil.which("qemu-system-arm") is None:
+        pytest.skip("qemu-system-arm is not installed")
+    model, tokens = MODELS["f16"], text(12)
+    calls = [("prefill", {"tokens": tokens[:9]})]
+    calls += [("decode", {"token": token}) for token in tokens[9:]]
+    wanted = logits(model, [int(t) for t in tokens])
+    for place, run in enumerate(compiled("f16", board).emulate(calls), 8):
+        assert run.status == 0
+        compare(run.outputs["logits"], wanted[place])
