@@ -77,6 +77,7 @@ def functions(folder: Path) -> dict[str, tuple[Callable[..., object], dict[str, 
     }
 
 
+@pytest.mark.slow
 def test_arguments_of_a_wrong_kind_are_errors_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

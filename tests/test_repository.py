@@ -328,6 +328,7 @@ def unchecked_tests_of(path: Path) -> Iterator[str]:
             yield f"{path}:{function.lineno}: {function.name}"
 
 
+@pytest.mark.slow
 def test_every_test_checks_something() -> None:
     assert TEST_FILES, "no test found in tests/"
     assert_none(

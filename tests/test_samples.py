@@ -26,6 +26,7 @@ def collected(*arguments: str) -> Counter[str]:
     return Counter(found)
 
 
+@pytest.mark.slow
 def test_the_gate_runs_a_case_in_so_many_of_each_test() -> None:
     others = [f"--ignore=tests/{path.name}" for path in (ROOT / "tests").iterdir()]
     others.remove(f"--ignore=tests/{FOLDER}")

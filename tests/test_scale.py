@@ -7,6 +7,8 @@ import sys
 from types import FrameType
 from typing import Any
 
+import pytest
+
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.inference.build import FunctionBuilder
@@ -52,6 +54,7 @@ def python_calls(module: Module) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_twice_the_calls_are_not_four_times_the_work() -> None:
     python_calls(ladder(20))  # what is done once for all, such as reading templates
     small, large = python_calls(ladder(60)), python_calls(ladder(120))

@@ -52,6 +52,7 @@ def outcome(folder: Path, text: str, environment: dict[str, str]) -> tuple[int, 
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "environment"),
     [
@@ -67,6 +68,7 @@ def test_an_unexpected_skip_fails(text: str, environment: dict[str, str], tmp_pa
     assert "unexpected skip: no qemu" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reason", ALLOWED_SKIPS)
 def test_an_allowed_skip_stays_a_skip(reason: str, tmp_path: Path) -> None:
     code, said = outcome(tmp_path, IN_A_TEST.format(reason=reason), {"RELAX_AOT_NO_SKIPS": "1"})
@@ -74,6 +76,7 @@ def test_an_allowed_skip_stays_a_skip(reason: str, tmp_path: Path) -> None:
     assert "1 skipped" in said
 
 
+@pytest.mark.slow
 def test_without_the_variables_a_skip_is_a_skip(tmp_path: Path) -> None:
     code, said = outcome(tmp_path, IN_A_TEST.format(reason="no qemu"), {})
     assert code == 0, said

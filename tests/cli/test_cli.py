@@ -52,6 +52,7 @@ def test_the_list_of_commands_shows_whole_sentences(tmp_path: Path) -> None:
     assert "compile" in said and "..." not in said
 
 
+@pytest.mark.slow
 def test_compile_writes_a_project_and_figures(tmp_path: Path) -> None:
     done = started(
         "compile", GESTURE, "--bound", "n=64", "-o", "out", "--json", "-", folder=tmp_path
@@ -62,6 +63,7 @@ def test_compile_writes_a_project_and_figures(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "gesture.h").is_file()
 
 
+@pytest.mark.slow
 def test_verify_reports_by_schema(tmp_path: Path) -> None:
     done = relax_aot(
         "verify", GESTURE, "--bound", "n=4..64", "--at", "n=9", "--at", "n=64", "--json", "-",
@@ -81,6 +83,7 @@ def test_verify_reports_by_schema(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_verify_exits_1_where_results_differ(tmp_path: Path) -> None:
     motion = np.zeros((5, 6), np.float32)
     np.savez(tmp_path / "in.npz", motion=motion)
@@ -92,6 +95,7 @@ def test_verify_exits_1_where_results_differ(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
 
 
+@pytest.mark.slow
 def test_missing_bound_names_the_symbol_and_the_option(tmp_path: Path) -> None:
     done = started("compile", GESTURE, "-o", "out", folder=tmp_path)
     refused(done, 2, "n ", "motion, axis 0", "--bound n=128")
@@ -149,6 +153,7 @@ def test_a_foreign_folder_is_not_overwritten(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.slow
 def test_an_older_project_is_replaced_whole(tmp_path: Path) -> None:
     for bound in ("n=8", "n=16"):
         done = relax_aot("compile", GESTURE, "--bound", bound, "-o", "out", folder=tmp_path)
@@ -157,6 +162,7 @@ def test_an_older_project_is_replaced_whole(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_an_absent_compiler_exits_3_and_says_how_to_get_it(tmp_path: Path) -> None:
     bare = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     bare["RELAX_AOT_TOOLS"] = "system"
@@ -167,6 +173,7 @@ def test_an_absent_compiler_exits_3_and_says_how_to_get_it(tmp_path: Path) -> No
         refused(done, 3, "apt-get install", "relax-aot[emulator]")
 
 
+@pytest.mark.slow
 def test_an_unknown_choice_of_tools_is_refused(tmp_path: Path) -> None:
     environment = os.environ | {"RELAX_AOT_TOOLS": "all"}
     done = started("doctor", folder=tmp_path, environment=environment)
@@ -187,6 +194,7 @@ def test_quantization_without_samples_asks_for_them(tmp_path: Path) -> None:
     refused(done, 2, "--calibrate")
 
 
+@pytest.mark.slow
 def test_dump_shows_every_stage(tmp_path: Path) -> None:
     done = relax_aot(
         *("compile", GESTURE, "--bound", "n=8", "-o", "out", "--check", "--dump", "stages"),
@@ -241,6 +249,7 @@ def test_a_bad_table_is_refused(text: str, tmp_path: Path) -> None:
     refused(relax_aot("plan", "t.csv", folder=tmp_path), 2, "t.csv")
 
 
+@pytest.mark.slow
 def test_boards_ops_doctor_and_report_answer(tmp_path: Path) -> None:
     boards = relax_aot("boards", folder=tmp_path).stdout
     assert "mps2-an386" in boards and "microbit" in boards
@@ -292,6 +301,7 @@ def test_bash_completes_verbs_and_options(tmp_path: Path, monkeypatch: pytest.Mo
     assert wanted in done.stdout.splitlines(), done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_an_answer_that_cannot_be_written_is_no_difference(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():

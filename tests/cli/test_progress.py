@@ -20,6 +20,7 @@ GESTURE = ROOT / "examples" / "gesture" / "gesture.onnx"
 COMPILE = ("compile", str(GESTURE), "--bound", "n=8", "-o", "out")
 
 
+@pytest.mark.slow
 def test_verbose_names_every_stage_and_quiet_none(tmp_path: Path) -> None:
     said = relax_aot(*COMPILE, "-v", folder=tmp_path)
     places = [said.stderr.index(f"{s} done") for s in ("frontend", "lowering", "plan")]

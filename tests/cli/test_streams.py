@@ -78,6 +78,7 @@ def test_an_answer_that_is_lost_is_one_line_and_code_2(
         assert line.startswith("relax-aot: ") and why in line
 
 
+@pytest.mark.slow
 def test_answers_of_every_verb_that_are_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +93,7 @@ def test_answers_of_every_verb_that_are_lost(
         assert len(said.splitlines()) == 1, (command, said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["2>/dev/full", ">&- 2>&- <&-"])
 def test_messages_that_are_lost_leave_the_exit_code(lost: str, tmp_path: Path) -> None:
     line = f"{shlex.quote(sys.executable)} -m relax_aot boards mps2-an386 -v {lost}"

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from relax_aot.emit.cuda_module import device_source
 from relax_aot.evaluation.interpret import run_kernel
@@ -20,6 +21,7 @@ FAULTS = {"_waits": "raot_wait_copies();", "_meets": "__syncthreads();"}
 """What each variant lacks."""
 
 
+@pytest.mark.slow
 def test_a_missing_wait_and_a_missing_barrier_are_found(tmp_path: Path) -> None:
     text, sizes = CASES["rows below, at and above a tile"]
     plain, made, bounds = device_form(text, partial(matrix_product, tiles=TILES), "product")

@@ -43,6 +43,7 @@ def figures(name: str, chip: int) -> tuple[Figures, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("name", NAMES)
 def test_registers_are_few_and_none_is_spilled(name: str, chip: int) -> None:

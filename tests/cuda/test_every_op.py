@@ -64,6 +64,7 @@ def compile_without_a_warning(group: str, sm: int, major: int) -> None:
     assert all(function.shared_bytes <= 48 * 1024 for function in functions)
 
 
+@pytest.mark.slow
 def test_some_samples_compute_what_the_references_do(tmp_path: Path) -> None:
     compute_what_the_references_do(GROUPS[SOME], tmp_path)
 
@@ -74,6 +75,7 @@ def test_all_samples_compute_what_the_references_do(group: str, tmp_path: Path) 
     compute_what_the_references_do(GROUPS[group], tmp_path)
 
 
+@pytest.mark.slow
 @needs_compilers
 @pytest.mark.parametrize(("sm", "major"), TARGETS)
 def test_some_samples_compile_without_a_warning(sm: int, major: int) -> None:

@@ -239,6 +239,7 @@ def figures(name: str, chip: int) -> tuple[Figures, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_hot_loops_do_mostly_products(name: str, chip: int) -> None:

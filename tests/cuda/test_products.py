@@ -94,6 +94,7 @@ def test_printed_few_rows_have_the_values_of_the_plain_loops(
         np.testing.assert_array_equal(found, expected.astype(np.float32), job.kernel)
 
 
+@pytest.mark.slow
 def test_printed_attention_has_the_results_of_rows(tmp_path: Path) -> None:
     kernel = test_attention.device(masked=True)
     bounds = Bounds.of({"s": (1, 50), "n": (0, 50)})

@@ -32,6 +32,7 @@ def compiled(board: str, emit: str = "auto") -> Project:
     return driver.compile_model(MODEL, board, options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", ["jetson-nano", "jetson-tx2", "jetson-thor", "cuda-sm90"])
 def test_a_project_in_source_needs_no_compiler_of_cuda(board: str) -> None:
     project = compiled(board, "cuda-source")

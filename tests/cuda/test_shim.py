@@ -99,6 +99,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
     return Shim(MODULE.kernels, MODULE.bounds, tmp_path_factory.mktemp("faults"), variants)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [kernel.name for kernel in MODULE.kernels])
 def test_the_text_computes_what_the_loops_do(kernel: str, shim: Shim) -> None:
     all_jobs = list(jobs(kernel))
@@ -106,6 +107,7 @@ def test_the_text_computes_what_the_loops_do(kernel: str, shim: Shim) -> None:
         assert is_right(job, answer), (job.sizes, job.seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", TEXT_FAULTS)
 def test_a_fault_of_the_text_is_found(fault: str, shim: Shim) -> None:
     kernel, number = TEXT_FAULTS[fault][0], list(TEXT_FAULTS).index(fault)

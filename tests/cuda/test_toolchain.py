@@ -103,6 +103,7 @@ def test_all_helpers_compile_without_a_warning(major: int) -> None:
     assert cubin(source, "helpers", 87, major)
 
 
+@pytest.mark.slow
 @needs_compilers
 @pytest.mark.parametrize(("sm", "major"), TARGETS)
 def test_an_array_that_variables_index_is_local_memory(sm: int, major: int) -> None:
@@ -129,6 +130,7 @@ def test_the_encoding_of_other_programs_stays(major: int) -> None:
     assert locale.getencoding() == before
 
 
+@pytest.mark.slow
 @needs_compilers
 @needs_fixed_addresses
 @pytest.mark.parametrize("major", ABI)

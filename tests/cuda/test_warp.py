@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.parse import parse
@@ -45,6 +46,7 @@ kernel @copy_TYPE(%x: TYPE[n, ALL]) -> (%y: TYPE[n, ALL]) {
 """
 
 
+@pytest.mark.slow
 def test_every_lane_has_the_bits_of_the_meaning(tmp_path: Path) -> None:
     texts = {}
     for one in COLLECTIVES:

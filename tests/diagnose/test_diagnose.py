@@ -75,6 +75,7 @@ def test_values_are_shown_on_a_board_without_room_for_all() -> None:
     assert found.ok and found.lines == (f"stm32vldiscovery at n=40: equal ({count} values)",)
 
 
+@pytest.mark.slow
 def test_the_smallest_part_that_differs_is_one_call(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -132,12 +133,14 @@ def test_random_weights_keep_nothing_of_the_model() -> None:
             assert not np.isin(after.data, before.data).any()
 
 
+@pytest.mark.slow
 def test_nothing_wrong_is_said() -> None:
     module = driver.load(lstm_tagger(), OPTIONS)
     with pytest.raises(NothingWrong, match="no failure to reproduce"):
         minimize(module, load_board("host"), OPTIONS)
 
 
+@pytest.mark.slow
 def test_what_changed_between_two_builds(tmp_path: Path) -> None:
     small = driver.compile_model(GESTURE, "host", Options(bounds={"n": (1, 64)}))
     large = driver.compile_model(GESTURE, "host", Options(bounds={"n": (1, 128)}, weights="blob"))

@@ -177,11 +177,13 @@ def run_blocks(checkout: Path, page: Path) -> str:
     return run("bash", "-euc", ours + "".join(blocks(page, "sh")), folder=checkout)
 
 
+@pytest.mark.slow
 def test_the_pass_of_the_how_to_passes_its_examples(checkout: Path) -> None:
     edit(checkout, DOCS / "how-to" / "add_a_pass.md")
     assert "3 passed" in run_blocks(checkout, DOCS / "how-to" / "add_a_pass.md")
 
 
+@pytest.mark.slow
 def test_the_rule_of_the_how_to_that_removes_a_call_works() -> None:
     (source,) = blocks(DOCS / "how-to" / "add_a_pass.md", "text")
     imports = (
@@ -204,6 +206,7 @@ def test_the_rule_of_the_how_to_that_removes_a_call_works() -> None:
     assert "exp(%x)" in after and "%z: f32[n] = neg(%c)" in after
 
 
+@pytest.mark.slow
 def test_the_op_of_the_how_to_is_correct(checkout: Path) -> None:
     edit(checkout, DOCS / "how-to" / "add_an_op.md")
     script = (
@@ -278,6 +281,7 @@ def test_every_status_is_documented() -> None:
 TEXT_FORM = DOCS / "reference" / "text_form.md"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", blocks(TEXT_FORM, "raot"))
 def test_programs_of_the_text_form_compile_and_equal_their_reference(
     text: str, tmp_path: Path
@@ -288,6 +292,7 @@ def test_programs_of_the_text_form_compile_and_equal_their_reference(
     assert run_job(Job(path, (project,), reference="numpy")).ok
 
 
+@pytest.mark.slow
 def test_python_of_the_text_form_runs(tmp_path: Path) -> None:
     (script,) = blocks(TEXT_FORM, "python")
     (tmp_path / "shown.py").write_text(script)

@@ -97,6 +97,7 @@ def test_the_blocks_of_a_page_run_in_order(name: str, tmp_path: Path) -> None:
     run_story(DOCS / name, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_program_of_the_tutorial_knows_its_words(tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")

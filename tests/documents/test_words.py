@@ -98,6 +98,7 @@ def is_checked(path: Path) -> bool:
 CHECKED = [path for path in FILES if is_checked(path)]
 
 
+@pytest.mark.slow
 def test_texts_use_the_words_of_the_field() -> None:
     problems = [problem for path in CHECKED for problem in problems_of(path)]
     if problems:

@@ -34,6 +34,7 @@ def preprocessed(text: str, macros: dict[str, str]) -> list[str]:
     return re.findall(r"\w+|\S", done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_what_is_left_is_what_a_preprocessor_sees(environment: str) -> None:
     macros = ENVIRONMENTS[environment]

@@ -71,6 +71,7 @@ def compiled(folder: Path, *arguments: str, compiler: str = "gcc") -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_the_example_compiles_and_runs(name: str, tmp_path: Path) -> None:
     built = project(name)
@@ -81,6 +82,7 @@ def test_the_example_compiles_and_runs(name: str, tmp_path: Path) -> None:
     assert built.files["main.c"].decode().endswith(example_of(header_of(built)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_stated_sizes_are_those_of_the_code(name: str, tmp_path: Path) -> None:
     built = project(name)

@@ -142,6 +142,7 @@ def test_entries_map_their_weights(tmp_path: Path) -> None:
     assert subprocess.run(["./main"], cwd=folder, check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_is_linked")
 def test_other_targets_refuse_them() -> None:
     with pytest.raises(RelaxAotError, match=r"need 64-bit addresses, but mps2-an386 has"):

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from relax_aot import driver
 from relax_aot.driver import Options
@@ -17,6 +18,7 @@ STEM = "encoder_layers_0_self_attention_output_projection"
 PREFIX = "a_network_whose_name_has_nearly_fifty_characters"
 
 
+@pytest.mark.slow
 def test_names_differ_in_the_characters_that_count() -> None:
     weights = {f"{STEM}_{k}": np.full((4, 4), k + 1, np.float32) for k in range(11)}
     lines = [f"{STEM}_v0 = MatMul({STEM}_x, {STEM}_0)"]

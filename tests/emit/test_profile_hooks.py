@@ -63,6 +63,7 @@ def build(folder: Path, *arguments: str, compiler: str = "gcc") -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_off_the_hook_adds_nothing(project: Project, tmp_path: Path) -> None:
     source = project.files["gesture.c"].decode()
     bare, count = re.subn(

@@ -80,6 +80,7 @@ def test_trainings_of_a_network_have_one_code(manner: str, board: str) -> None:
         assert_same_code(first, network(manner, seed, board))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("manner", ALL)
 def test_the_code_of_one_training_computes_every_other(manner: str) -> None:
     results = []
@@ -92,6 +93,7 @@ def test_the_code_of_one_training_computes_every_other(manner: str) -> None:
     assert len({result.tobytes() for result in results}) > 1
 
 
+@pytest.mark.slow
 def test_what_the_compiler_quantizes_itself_keeps_its_code() -> None:
     first, other = (
         driver.compile_model(
@@ -265,6 +267,7 @@ def tflite(training: int, activation: int) -> bytes:
     return m.build([x], [y])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [0, 1, 3])
 def test_tensorflow_lite(activation: int) -> None:
     models = [tflite(training, activation) for training in TRAININGS]
@@ -301,6 +304,7 @@ def limits_of(code: Project) -> list[tuple[int, int, int, int]]:
     return [tuple(int(part) for part in row.strip().strip("{").split(",")) for row in rows]  # type: ignore[misc]  # four each
 
 
+@pytest.mark.slow
 def test_init_refuses_numbers_beyond_the_limits_of_the_code() -> None:
     code = network("qdq channels", 0)
     block, (x,) = block_of(network("qdq channels", 1)), samples(1, 1)

@@ -42,6 +42,7 @@ def functions(project: Project) -> list[str]:
     return re.findall(r"^RAOT_NOINLINE static \w+ (conv\w*)\(", text, re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimize", ["size", "speed"])
 def test_results_are_right(optimize: str) -> None:
     weights = random_weights(np.random.default_rng(0), **SHAPES)
@@ -55,12 +56,14 @@ def test_results_are_right(optimize: str) -> None:
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_functions_are_shared_for_size() -> None:
     weights = random_weights(np.random.default_rng(0), **SHAPES)
     few, many = (functions(compiled(weights, optimize)) for optimize in ("size", "speed"))
     assert len(few) <= 2 < len(many)
 
 
+@pytest.mark.slow
 def test_names_of_the_model_are_no_parameters_for_numbers() -> None:
     """A size and values that are called as parameters for numbers would be."""
     weights = random_weights(np.random.default_rng(0), **SHAPES)
@@ -152,6 +155,7 @@ func @main(%x: f32[n, 0], %y: f32[n, 0]) {
     assert not any("int32_t n" in parameters for parameters in signatures)
 
 
+@pytest.mark.slow
 def test_equal_kernels_share_a_function_also_beside_others_of_the_same_form() -> None:
     """Two products of a layer differ by their depth; those of several layers are equal."""
     options = driver.Options(bounds={"n": (1, 9), "batch": (1, 2)})

@@ -104,6 +104,7 @@ def program(seed: int, count: int) -> tuple[str, int]:
     return f"{head}{body}\n    return bad;\n}}\n", greatest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_no_size_overflows_where_it_is_let_pass(compiler: str, tmp_path: Path) -> None:
     text, greatest = program(7, 250)
@@ -117,6 +118,7 @@ def test_no_size_overflows_where_it_is_let_pass(compiler: str, tmp_path: Path) -
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[:2000]
 
 
+@pytest.mark.slow
 def test_what_overflows_is_refused() -> None:
     """By plain integers: a sum of positive terms that passes 2**31 is never let pass."""
     random, refused = Random(11), 0

@@ -152,6 +152,7 @@ def check(run: Run, theirs: Feeds) -> None:
         np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_runs_that_take_turns_compute_what_onnx_runtime_does(
     models: dict[str, Stepped], name: str
@@ -314,6 +315,7 @@ def test_sizes_and_values_may_be_called_like_variables_of_the_run(stepwise: bool
         np.testing.assert_allclose(found[name], theirs[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_raised_raises_the_number_of_steps() -> None:
     source, options, feeds = CASES["scan"]
     at = {t: stepped(source, f"-DSCAN_T_MAX={t}", name="scan", **options) for t in (1, 7, 50)}
@@ -331,6 +333,7 @@ def test_a_constant_may_be_called_like_a_function() -> None:
     check(run, expected(model, {"x": random(6)}))
 
 
+@pytest.mark.slow
 def test_entries_have_steps_each_and_share_one_state() -> None:
     project = rx.compile(MODELS, bounds=BOUNDS, state=STATE, name="llm", stepwise=True)
     header = project.files["llm.h"].decode()
@@ -361,6 +364,7 @@ def test_a_proof_is_of_the_form_without_steps() -> None:
         prove(project.built)
 
 
+@pytest.mark.slow
 def test_without_the_option_nothing_is_added() -> None:
     plain, also = (
         rx.compile(GESTURE, bounds={"n": 9}, stepwise=stepwise).files for stepwise in (False, True)

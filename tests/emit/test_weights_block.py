@@ -110,6 +110,7 @@ def test_the_block_is_laid_out_as_described() -> None:
         assert offset >= data_offset and zlib.crc32(block[offset : offset + size]) == crc
 
 
+@pytest.mark.slow
 def test_what_is_whole_is_bound_and_more_room_is_no_error(binder: Binder) -> None:
     assert binder.bind() == OK and binder.bound
     assert binder.bind(binder.data.size + 1) == OK
@@ -187,6 +188,7 @@ def test_run_and_init_refuse_weights_of_another_model() -> None:
     assert raw.status == WEIGHTS and raw.untouched
 
 
+@pytest.mark.slow
 def test_the_sanitizers_find_nothing_in_the_check() -> None:
     frames = np.ones((3, 1, 6), np.float32)
     found = host_model(tagger(), sanitize=True)(frames=frames)["tags"]

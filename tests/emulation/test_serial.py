@@ -52,6 +52,7 @@ FRAMES = st.builds(
 # Frames
 
 
+@pytest.mark.slow
 @given(FRAMES)
 def test_frames_come_back_and_hold_no_zero(frame: Frame) -> None:
     data = encode(frame)

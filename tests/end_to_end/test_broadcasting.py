@@ -28,6 +28,7 @@ def added() -> Any:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_dynamic_sizes_broadcast_as_in_numpy() -> None:
     """Every pair of sizes from 0 on, also 0 with 1; the result broadcasts again."""
     body = "sum = Add(x, y)\n z = Mul(sum, y)"
@@ -48,6 +49,7 @@ def test_two_dynamic_sizes_broadcast_as_in_numpy() -> None:
     assert refused == 4**4 - 10**2
 
 
+@pytest.mark.slow
 def test_every_kind_of_broadcasting_stretches() -> None:
     """Batches of MatMul, the bias of Gemm, scales of LayerNormalization, Where, Expand; a constant
     of 4 with a dynamic size."""
@@ -89,6 +91,7 @@ def test_every_kind_of_broadcasting_stretches() -> None:
             np.testing.assert_allclose(actual[name], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_size_from_data_broadcasts() -> None:
     body = "part = Compress <axis = 0> (y, keep)\n z = Add(x, part)"
     model = model_of("d (float[n] x, float[m] y, bool[m] keep) => (float[k] z)", body, {})

@@ -35,6 +35,7 @@ NESTED = """(float[N,4] x, bool f, bool g) => (float[N,4] y)
     else_branch = d () => (float[N,4] z) { q = Identity(same) z = Cos(q) }>(f) }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [SCAN, LOOP, NESTED], ids=["scan", "loop", "if"])
 def test_what_a_pass_replaced_is_replaced_inside(text: str) -> None:
     model = parser.parse_model(f"{HEADER} {text}")

@@ -77,6 +77,7 @@ def found() -> tuple[Any, Any]:
     return made, rx.compile(made, bounds={"n": 7, "m": 9}, name="found").host(sanitize=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, m", [(1, 1), (7, 9), (4, 5)])
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_elements_that_data_choose(found: tuple[Any, Any], n: int, m: int, share: float) -> None:
@@ -131,6 +132,7 @@ def cut_inputs(n: int, m: int, case: tuple[list[int], ...], **more: Any) -> dict
     return {"x": rng.normal(size=(n, m)).astype(np.float32), **arrays}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, m", [(1, 1), (8, 8), (5, 6)])
 @pytest.mark.parametrize("case", CUTS)
 def test_shapes_that_are_inputs(
@@ -173,6 +175,7 @@ def test_a_declared_size_is_a_bound_unless_the_user_gives_one() -> None:
     assert given(x=x, shape=np.array([9]))["y"].shape == (9,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "size"), [(1, 1), (1, 5), (5, 5), (5, 1)])
 def test_an_expanded_size_may_turn_out_to_be_one(n: int, size: int) -> None:
     made = model(
@@ -225,6 +228,7 @@ def test_boxes_that_do_not_overlap(most: int) -> None:
         check(host, made, boxes=boxes.astype(np.float32), scores=scores)
 
 
+@pytest.mark.slow
 def test_axes_that_are_inputs_give_a_rank_that_is_known() -> None:
     made = model(
         [
@@ -325,6 +329,7 @@ def test_a_running_sum_begins_with_its_first_element(reverse: int) -> None:
     check(host, made, x=x)
 
 
+@pytest.mark.slow
 def test_a_padded_axis_that_may_be_empty_is_checked_while_compiling() -> None:
     """`--check` runs fused kernels at sizes that the checks of the run let through alone."""
     made = model(

@@ -105,6 +105,7 @@ def whole(tokens: Array) -> Array:
     return np.asarray(session.run(["logits"], feed)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", [1, 5, CAPACITY - 1])
 def test_decoding_goes_on_where_prefill_ended(project: rx.EntriesProject, prompt: int) -> None:
     tokens = np.random.default_rng(prompt).integers(0, TOKENS, CAPACITY)
@@ -130,6 +131,7 @@ def test_a_full_cache_is_a_status_and_leaves_the_state(project: rx.EntriesProjec
     np.testing.assert_allclose(np.concatenate(found), whole(tokens)[8:], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_both_entries_read_one_set_of_weights(project: rx.EntriesProject) -> None:
     alone = rx.compile(PREFILL, bounds={"n": CAPACITY, "m": CAPACITY}, state=STATE)
     assert project.built.const_bytes == alone.built.const_bytes

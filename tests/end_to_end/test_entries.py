@@ -262,6 +262,7 @@ int main(void)
 """
 
 
+@pytest.mark.slow
 def test_entries_run_in_steps(tmp_path: Path) -> None:
     project = rx.compile(MODELS, bounds=BOUNDS, state=STATE, name="llm", stepwise=True)
     folder = project.write(tmp_path / "out")
@@ -313,6 +314,7 @@ def test_the_text_form_shows_every_entry() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_text_form_is_read_back(tmp_path: Path) -> None:
     entries = rx.load(MODELS, bounds=BOUNDS, state=STATE)
     path = rx.save(entries, tmp_path / "llm.raot")
@@ -460,6 +462,7 @@ def test_samples_that_an_entry_lacks() -> None:
 ENVELOPE = ROOT / "examples" / "extern_routine" / "envelope.toml"
 
 
+@pytest.mark.slow
 def test_an_extern_takes_a_call_of_one_entry() -> None:
     models = {"decode": DECODE, "peaks": make_model.model(), "again": make_model.model()}
     bounds = {"m": (2, 13), "n": (1, 50), "b": (1, 2)}
@@ -545,6 +548,7 @@ def test_verify_sees_a_state_that_is_not_carried(tmp_path: Path) -> None:
     assert [one.ok for one in result.targets[0].runs] == [True, False, False, False]
 
 
+@pytest.mark.slow
 def test_verify_compares_the_state_that_an_entry_leaves(project: rx.EntriesProject) -> None:
     """The reference gives the same output, and other keys to the next call."""
     doubled = ATTEND.replace("(k_next)", "(kept)").replace("k_next = ", "kept = ")

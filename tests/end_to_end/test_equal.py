@@ -26,6 +26,7 @@ CHUNKS = 312
 CLOSE = Tolerance(1e-4, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_host_equals_the_reference_under_the_sanitizers(name: str) -> None:
     subject = SUBJECTS[name]
@@ -44,6 +45,7 @@ def test_host_equals_the_reference_under_the_sanitizers(name: str) -> None:
     assert result.ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_catalog_equals_onnx_runtime_on_its_own_inputs(name: str) -> None:
     entry = CATALOGUE[name]
@@ -63,6 +65,7 @@ def test_catalog_equals_onnx_runtime_on_its_own_inputs(name: str) -> None:
             np.testing.assert_allclose(value, expected[output], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kws", "resnet8"])
 def test_published_vectors(name: str, shared_models: Path) -> None:
     vectors = np.load(shared_models / f"{name}_vectors.npz")
@@ -144,6 +147,7 @@ def speech(shared_models: Path) -> tuple[list[np.ndarray], list[float]]:
     return chunks, expected
 
 
+@pytest.mark.slow
 def test_silero_on_the_host(speech: tuple[list[np.ndarray], list[float]]) -> None:
     chunks, expected = speech
     model = host_model(project_of("silero"))

@@ -45,6 +45,7 @@ def compiled(rows: int | str = 1, heads: int = 1, capacity: int = CAPACITY, **op
     return rx.compile(attention(rows, heads), bounds=bounds, state=STATE, name="att", **options)
 
 
+@pytest.mark.slow
 def test_600_appends_end_with_a_status_at_the_513th() -> None:
     project = compiled()
     assert project.built.plan.arena_bytes <= 4096
@@ -247,6 +248,7 @@ def test_other_forms_of_a_run(name: str, options: dict[str, Any]) -> None:
     follow(rx.compile(rx.parse(PROGRAMS[name]), name="grown", **options).built)
 
 
+@pytest.mark.slow
 def test_entries_share_rows_and_length() -> None:
     """`score` reads the rows of the others and appends none."""
     score = """symbol m in 0..19

@@ -190,6 +190,7 @@ def inputs_of(model: onnx.ModelProto, n: int) -> dict[str, Array]:
     return feeds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_one_function_runs_all_layers(name: str) -> None:
     text = text_of(project_of(name))
@@ -206,6 +207,7 @@ def test_one_function_runs_all_layers(name: str) -> None:
     assert auto.arena_bytes == plain.arena_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_layers_compute_what_onnx_runtime_does(name: str) -> None:
     """With sanitizers."""
@@ -252,6 +254,7 @@ def test_a_size_out_of_bounds_is_a_status_and_touches_nothing() -> None:
         assert (result.status, result.untouched, result.guards_ok) == (ERR_SIZE, True, True)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_fails_inside_a_layer_ends_the_run() -> None:
     """The index of every layer may be wrong; what is written before stays unseen."""
     model = reading()
@@ -356,6 +359,7 @@ def test_threads_share_the_loops_of_layers(monkeypatch: pytest.MonkeyPatch) -> N
         assert with_three(x=x)["y"].tobytes() == alone(x=x)["y"].tobytes()
 
 
+@pytest.mark.slow
 def test_entries_have_layers_of_their_own() -> None:
     models = {"one": stacked(local_functions=False), "two": stacked(local_functions=True)}
     built = rx.compile(models, name="m", bounds=N["bounds"])
@@ -368,6 +372,7 @@ def test_entries_have_layers_of_their_own() -> None:
     assert host.one(v0=x)[name].tobytes() == host.two(v0=x)[name].tobytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_returns_between_kernels_calls_each() -> None:
     built = rx.compile(stacked(local_functions=False), name="m", stepwise=True, **N)
     assert isinstance(built, rx.Project)

@@ -24,6 +24,7 @@ def compiled(rows: int | str, heads: int, capacity: int = CAPACITY, **options: A
     return rx.compile(model, bounds=bounds, state=STATE, name="att", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [1, 4])
 def test_prefill_and_decode_by_hand_and_by_bits(heads: int) -> None:
     """At lengths around a block, and up to the capacity. A decode step has the bits of a prefill
@@ -43,6 +44,7 @@ def test_prefill_and_decode_by_hand_and_by_bits(heads: int) -> None:
         prefill(x=tokens(rng, 1))
 
 
+@pytest.mark.slow
 def test_the_arena_does_not_grow_with_the_capacity() -> None:
     for heads in (1, 4):
         sizes = {compiled(1, heads, c).built.plan.arena_bytes for c in (CAPACITY, 1 << 15)}

@@ -154,6 +154,7 @@ agraph (float[b, t, 3] x, float[t, b] gate, float[b, 3] h) => (float[b, 3] last,
 """)
 
 
+@pytest.mark.slow
 def test_a_scan_in_both_directions() -> None:
     host = rx.compile(SCANNED, bounds={"b": 3, "t": 7}, name="scanned").host(sanitize=True)
     for b, t in ((1, 1), (3, 7), (2, 5)):

@@ -37,6 +37,7 @@ def need(tool: str) -> str:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_strict_flags_give_no_warning(name: str, compiler: str, tmp_path: Path) -> None:
@@ -86,6 +87,7 @@ def test_the_folder_holds_the_headers_that_are_included_and_no_others(
     assert {Path(path).name for path in here} <= named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gesture", "silero"])
 def test_cmake_builds_a_program_that_runs(name: str, tmp_path: Path) -> None:
     project_of(name).write(tmp_path / "out")
@@ -103,6 +105,7 @@ def test_header_serves_cpp(name: str, tmp_path: Path) -> None:
     assert (folder / "use.o").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_no_heap_no_stdio_no_writable_globals(name: str, tmp_path: Path) -> None:
     project = project_of(name)
@@ -130,6 +133,7 @@ def test_two_models_link_into_one_program(tmp_path: Path) -> None:
     assert run([tmp_path / "a.out"], tmp_path) == ""
 
 
+@pytest.mark.slow
 def test_same_model_same_bytes(tmp_path: Path) -> None:
     """Another hash seed and another folder change nothing."""
     made = []

@@ -129,6 +129,7 @@ def branches() -> onnx.ModelProto:
 KINDS = (strided, image, attention, outer, codes, code_lines, branches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", ["host", "mps2-an386", "mps3-an547", "aarch64-linux"])
 @pytest.mark.parametrize("make", KINDS)
 def test_what_held_all_of_a_size_holds_a_part(make: Any, board: str) -> None:

@@ -47,6 +47,7 @@ def tiny(count: int, board: str = "host") -> rx.Project:
     return rx.compile(model, board=board, name="tiny", bounds=bounds, threads=count)
 
 
+@pytest.mark.slow
 def test_results_have_the_bits_of_one_thread() -> None:
     one, three = tiny(1).host(), tiny(3).host()
     for n in SIZES:
@@ -71,6 +72,7 @@ def test_most_loops_are_shared_and_scratch_has_a_copy_for_each_thread() -> None:
         assert out.type.bytes == 3 * buffer.type.bytes
 
 
+@pytest.mark.slow
 def test_every_stage_parses_back(tmp_path: Path) -> None:
     model = encoder(width=64, heads=8, layers=1, hidden=64)
     bounds = {"n": (1, 40), "batch": (1, 1)}
@@ -89,6 +91,7 @@ def test_one_thread_is_the_default_and_changes_nothing() -> None:
     assert b"team" not in files["tiny.c"] + files["tiny.h"]
 
 
+@pytest.mark.slow
 def test_thread_sanitizer_finds_nothing(tmp_path: Path) -> None:
     said = subprocess.run(
         ["gcc", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=False
@@ -167,6 +170,7 @@ func @main(%x: f32[n, 8], %w: f32[8, 8]) {
 """
 
 
+@pytest.mark.slow
 def test_entries_and_steps_share_loops_too() -> None:
     sources = {"one": parse(PAIR), "two": parse(PAIR.replace("softmax(%p) {axis=1}", "exp(%p)"))}
     rng = np.random.default_rng(0)

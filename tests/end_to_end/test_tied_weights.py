@@ -76,6 +76,7 @@ def table_bytes(rows: int) -> int:
     return 4 * rows * WIDTH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [32, 100])
 def test_a_tied_table_is_stored_once(rows: int) -> None:
     """In panels whose last one is narrower, too."""
@@ -85,6 +86,7 @@ def test_a_tied_table_is_stored_once(rows: int) -> None:
     compare(project, source, indices(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", FURTHER.values(), ids=FURTHER.keys())
 def test_all_readers_share_it(more: str) -> None:
     source = model(100, BODY, more)
@@ -103,6 +105,7 @@ def test_on_boards(board: str) -> None:
     compare(project, source, indices(100))
 
 
+@pytest.mark.slow
 def test_weights_used_in_their_own_order() -> None:
     """The rows that are gathered are those of the product: no transposition."""
     body = "w = Gather(table, ids)\n y = MatMul(x, table)\n extra = Tanh(w)"

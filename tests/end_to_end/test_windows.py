@@ -71,6 +71,7 @@ def close(found: Values, wanted: Values) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_600_tokens_with_a_window_of_128() -> None:
     project = compiled(128)
     row_bytes, places = 2 * 4 * WIDTH, 128 + 1 + 16
@@ -203,6 +204,7 @@ def test_other_forms_of_a_run(name: str, options: dict[str, Any]) -> None:
 # Several entries, threads, steps
 
 
+@pytest.mark.slow
 def test_entries_share_a_window() -> None:
     """A prompt of more rows than the window keeps, single tokens, and an entry that only reads."""
     score = """symbol m in 0..6
@@ -338,6 +340,7 @@ def test_a_run_that_fails_keeps_the_window(changed: bool) -> None:
         held = held[-4:]
 
 
+@pytest.mark.slow
 def test_rows_of_a_dynamic_width() -> None:
     """The width is in the header of the state too; a first row that no run leaves is refused."""
     text = """symbol m in 0..5
@@ -370,6 +373,7 @@ func @main(%past: f32[2, m, n], %x: f32[2, s, n]) {
             host(x=x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numerics", ["ordered", "blocked"])
 def test_results_do_not_depend_on_where_rows_lie(numerics: str) -> None:
     """The bits are those of a state that never moved."""
@@ -415,6 +419,7 @@ def test_verify_with_a_window(m: int | None, tmp_path: Path) -> None:
     assert all(shape[2] <= 24 for shape in rows)
 
 
+@pytest.mark.slow
 def test_bounds_that_the_window_rests_on_are_fixed() -> None:
     project = compiled(6, "s", 5).built
     for macro in ("ATT_M_MAX=7", "ATT_S_MAX=6"):

@@ -46,6 +46,7 @@ def check(outputs: dict[str, Array], x: Array) -> None:
     np.testing.assert_array_equal(outputs["loudest"], loudest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sanitize", [False, True])
 def test_the_routine_equals_onnx_runtime(sanitize: bool) -> None:
     host = project().host(sanitize=sanitize)

@@ -89,6 +89,7 @@ def test_the_committed_files_are_small() -> None:
     assert (FOLDER / "gesture_samples.npz").stat().st_size < 60_000
 
 
+@pytest.mark.slow
 def test_a_short_training_is_repeatable() -> None:
     short = Training(seed=5, batches=4, epochs=2)
     first, second = train(short), train(short)
@@ -98,6 +99,7 @@ def test_a_short_training_is_repeatable() -> None:
     assert not np.array_equal(first["stem.weight"], other["stem.weight"])
 
 
+@pytest.mark.slow
 def test_training_learns() -> None:
     batches = recordings(4, 100, np.random.default_rng(3))
     untrained = train(Training(seed=5, batches=8, epochs=1, rate=0.0))
@@ -209,6 +211,7 @@ def test_gradient_of_the_whole_classifier() -> None:
     check_gradients(layer, *(start[name] for name in names))
 
 
+@pytest.mark.slow
 def test_lengths_cover_the_stated_range() -> None:
     lengths = [b.motion.shape[1] for b in recordings(60, LONGEST, np.random.default_rng(4))]
     assert SHORTEST <= min(lengths) < 48

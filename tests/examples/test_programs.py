@@ -54,6 +54,7 @@ def gesture_project(bound: int, folder: Path) -> Path:
     return rx.compile(model, bounds={"n": (1, bound)}, name="gesture").write(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("bound", [61, 256])
 def test_the_gesture_program_recognizes_its_sample(build: str, bound: int, tmp_path: Path) -> None:
@@ -65,6 +66,7 @@ def test_the_gesture_program_recognizes_its_sample(build: str, bound: int, tmp_p
     assert done.stdout.startswith("swipe_right, ")
 
 
+@pytest.mark.slow
 def test_the_gesture_program_does_not_build_where_its_sample_is_too_long(tmp_path: Path) -> None:
     project = gesture_project(60, tmp_path / "gesture")
     made = built(project, "gesture", GESTURE / "main.c", "gcc")
@@ -90,6 +92,7 @@ def test_the_gesture_program_compiles_for_boards_without_a_console(
     assert "printf" not in symbols
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS)
 def test_the_speech_program_says_what_onnx_runtime_says(
     build: str, shared_models: Path, tmp_path: Path

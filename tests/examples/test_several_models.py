@@ -64,6 +64,7 @@ def run(program: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([program], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_three_models_share_the_greatest_arena(several: Path) -> None:
     done = run(build(several, EXAMPLE / "main.c", "run", "-O2", *STRICT))
     assert done.returncode == 0, done.stdout
@@ -77,6 +78,7 @@ def test_three_models_share_the_greatest_arena(several: Path) -> None:
     assert (shared, apart) == (max(needs), sum(needs))
 
 
+@pytest.mark.slow
 def test_eight_threads_of_three_models_agree(several: Path) -> None:
     done = run(build(several, EXAMPLE / "threads.c", "threads", "-O2", *STRICT))
     assert (done.returncode, "0 differ" in done.stdout) == (0, True), done.stdout

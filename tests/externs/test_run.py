@@ -44,6 +44,7 @@ def values(b: int, n: int) -> Array:
     return np.random.default_rng(b + n).normal(size=(b, n, 10)).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sanitize", [False, True])
 def test_a_routine_takes_the_place_of_a_chain(tmp_path: Path, sanitize: bool) -> None:
     project = compiled(tmp_path)
@@ -74,6 +75,7 @@ def test_a_routine_runs_on_a_board(tmp_path: Path) -> None:
     assert emulation.instructions
 
 
+@pytest.mark.slow
 def test_a_wrong_routine_is_seen_by_verify(tmp_path: Path) -> None:
     model = rms_model()
     for source, equal in ((SOURCE, True), (SOURCE.replace("1 / sqrtf", "1.01f / sqrtf"), False)):
@@ -83,6 +85,7 @@ def test_a_wrong_routine_is_seen_by_verify(tmp_path: Path) -> None:
             assert run_job(job).ok is equal
 
 
+@pytest.mark.slow
 def test_every_build_compiles_the_routine(tmp_path: Path) -> None:
     folder = compiled(tmp_path / "in").write(tmp_path / "net")
     assert run(["gcc", *STRICT, "-c", "net.c", "net_weights.c", "main.c"], folder).stderr == ""
@@ -145,6 +148,7 @@ FALLIBLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("returns", FALLIBLE)
 def test_a_routine_that_fails_changes_no_output(returns: str, tmp_path: Path) -> None:
     good, bad, status = FALLIBLE[returns]
@@ -199,6 +203,7 @@ def test_a_routine_that_fails_changes_no_output(returns: str, tmp_path: Path) ->
         assert set(output) == {FILL ^ 0xFF}, "outputs are staged until nothing can fail"
 
 
+@pytest.mark.slow
 def test_a_module_that_is_read_back_still_calls_the_routine(tmp_path: Path) -> None:
     path = write(tmp_path)
     loaded = rx.load(rms_model(), bounds=BOUNDS)
@@ -224,6 +229,7 @@ def test_a_module_that_is_read_back_still_calls_the_routine(tmp_path: Path) -> N
         rx.compile(lacking, name="net", externs=[path])
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_tables(tmp_path: Path) -> None:
     import onnx
     from click.testing import CliRunner
@@ -312,6 +318,7 @@ def test_a_whole_node_is_taken_by_its_name(tmp_path: Path) -> None:
     assert b"twice(a, n * 4, out->y);" in project.files["m.c"]
 
 
+@pytest.mark.slow
 def test_no_elements_are_no_trouble(tmp_path: Path) -> None:
     model = model_of("m (float[n] x) => (float[n] y)", "a = Relu(x)\ny = Add(a, a)", {})
     path = twice(tmp_path, ADD_SELF)
@@ -321,6 +328,7 @@ def test_no_elements_are_no_trouble(tmp_path: Path) -> None:
         np.testing.assert_array_equal(host(x=x)["y"], 2 * x)
 
 
+@pytest.mark.slow
 def test_the_report_names_the_extern_and_every_dump_compiles_again(tmp_path: Path) -> None:
     import onnx
 

@@ -100,6 +100,7 @@ def test_no_value_between_two_computations_is_of_half_precision(kind: int) -> No
     assert composite >= ALWAYS_COMPOSITE, ALWAYS_COMPOSITE - composite
 
 
+@pytest.mark.slow
 def test_one_case_of_every_operator_is_rounded_once() -> None:
     kind = TensorProto.FLOAT16
     assert [text for found in firsts(kind) for text in differences(found, kind)] == []

@@ -209,6 +209,7 @@ BODIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_sizes_that_sizes_make(body: str) -> None:
     check(model_of(body))

@@ -157,6 +157,7 @@ def test_fully_connected(dtype: Any, per_row: bool, activation: int) -> None:
     check_model(maker.build([x], [y]), [given], atol=1e-4 if floats else 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conv", "depthwise", "rows"])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
 def test_sums_are_rounded_as_the_kernel_does(dtype: Any, kind: str) -> None:

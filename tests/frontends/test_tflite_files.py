@@ -143,6 +143,7 @@ def test_what_is_no_model_is_said_so(data: bytes, tmp_path: Path) -> None:
         rx.load(path)
 
 
+@pytest.mark.slow
 def test_damaged_files_give_one_error_and_no_other() -> None:
     whole, rng = small(), random.Random(1)
     told = 0

@@ -114,6 +114,7 @@ def mutate(many: bool, each: int) -> Counter[str]:
     return counted
 
 
+@pytest.mark.slow
 def test_defects_of_merged_kernels_are_refused() -> None:
     counted = mutate(many=False, each=5)
     assert sum(counted.values()) >= 60, counted

@@ -55,6 +55,7 @@ def same_numbers(module: Module, fused: Module, seed: int, count: int = 3) -> No
             np.testing.assert_array_equal(found[name], array, err_msg=f"{name} at {sizes}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [Policy(), BOTH], ids=["speed", "memory"])
 @pytest.mark.parametrize("seed", range(24))
 def test_random_modules_compute_the_same_bits(seed: int, policy: Policy) -> None:

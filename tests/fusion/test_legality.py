@@ -309,6 +309,7 @@ def all_sizes() -> list[dict[str, int]]:
 BOUNDS = Bounds.of(RANGES)
 
 
+@pytest.mark.slow
 def test_what_is_proven_one_to_one_is_so_at_every_size() -> None:
     random = Random(0)
     proven = 0
@@ -375,6 +376,7 @@ def counted(body: tuple[Stmt, ...], known: dict[str, int], found: Counter[tuple[
                 raise AssertionError(stmt)
 
 
+@pytest.mark.slow
 def test_what_is_proven_stored_once_is_so_at_every_size() -> None:
     random = Random(1)
     proven = 0

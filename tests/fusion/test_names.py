@@ -20,6 +20,7 @@ g (float[A,1] x, float[A,B] z) => (float[?,?] y, float[?,?] most)
   y = Sub(s, bent) turned = Transpose<perm=[1,0]>(s) most = MatMul(turned, s) }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("b", ["i0", "s0", "s2", "at"])
 def test_sizes_may_be_called_as_loops_are(b: str) -> None:
     model = parser.parse_model(TEXT.replace("B]", f"{b}]"))

@@ -17,6 +17,7 @@ from tests.fuzz.chains import faults
 GATE, IN_C, LONG, BLOCK = 40, 4, 20_000, 500
 
 
+@pytest.mark.slow
 def test_stages_keep_what_chains_compute() -> None:
     found = list(faults(range(GATE), IN_C))
     assert not found, "\n".join(map(str, found))

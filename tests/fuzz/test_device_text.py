@@ -97,6 +97,7 @@ def wrong(kernel: Kernel, wanted: list[Array], answer: Answer) -> str | None:
     return different(theirs, ours, exact=False)
 
 
+@pytest.mark.slow
 def test_text_of_devices_computes_what_loops_do(tmp_path: Path) -> None:
     assert not differences(range(GATE), tmp_path)
 

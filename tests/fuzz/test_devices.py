@@ -69,6 +69,7 @@ def different(wanted: Outcome, found: Outcome, *, exact: bool) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_devices_compute_what_chains_compute() -> None:
     found = [said for seed in range(GATE) if (said := difference(seed)) is not None]
     assert not found, "\n".join(found)

@@ -26,6 +26,7 @@ def verify(seeds: range) -> None:
     assert not refused, refused
 
 
+@pytest.mark.slow
 def test_graphs_compute_what_their_nodes_do() -> None:
     verify(range(GATE))
 
@@ -40,6 +41,7 @@ def test_graphs_compute_what_their_nodes_do_at_length(
     verify(range(start, min(start + PER_LIBRARY, LONG)))
 
 
+@pytest.mark.slow
 def test_wide_graphs_compute_what_their_nodes_do() -> None:
     found = faults(range(GATE))
     assert not found, "\n".join(found)

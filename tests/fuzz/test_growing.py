@@ -13,6 +13,7 @@ from tests.fuzz.growing import faults
 GATE, IN_C, LONG, BLOCK = 6, 5, 400, 50
 
 
+@pytest.mark.slow
 def test_stages_keep_what_growing_states_hold() -> None:
     found = list(faults(range(GATE), IN_C))
     assert not found, "\n".join(found)

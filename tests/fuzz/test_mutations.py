@@ -166,6 +166,7 @@ def survive(
     return ends
 
 
+@pytest.mark.slow
 def test_damaged_files_end_with_one_error(compiler: Compiler) -> None:
     ends = survive(compiler, range(GATE), bases())
     assert ends["compiled"] and ends["refused"]
@@ -242,6 +243,7 @@ def survive_boards(compiler: Compiler, numbers: range) -> None:
     assert ends["compiled"] and ends["refused"]
 
 
+@pytest.mark.slow
 def test_damaged_board_files_end_with_one_error(compiler: Compiler) -> None:
     survive_boards(compiler, range(BOARD_GATE))
 

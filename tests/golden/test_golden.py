@@ -63,6 +63,7 @@ def difference(path: str, old: bytes, new: bytes) -> list[str]:
     return list(difflib.unified_diff(before, after, *names, n=1, lineterm=""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROJECTS)
 def test_the_generated_project_is_the_committed_one(name: str, *, update_golden: bool) -> None:
     new = generated(name)

@@ -131,6 +131,7 @@ def said(relation: Relation, symbols: dict[str, Any]) -> Any:
     return a == b if kind == "==" else a <= b
 
 
+@pytest.mark.slow
 def test_what_is_proved_has_no_counterexample() -> None:
     random = Random(1)
     proved = confirmed = 0

@@ -144,6 +144,7 @@ def fulfilling(box: dict[str, tuple[int, int]], relations: list[Relation]) -> li
 TARGETS = st.one_of(DIMS, SIDES, st.tuples(SIDES, SIDES).map(lambda p: p[0] * p[1]))
 
 
+@pytest.mark.slow
 @given(BOXES, st.lists(RELATIONS, min_size=1, max_size=3), TARGETS, TARGETS, st.integers(2, 6))
 @settings(max_examples=300)
 def test_what_is_proved_holds(
@@ -164,6 +165,7 @@ def test_what_is_proved_holds(
     assert all(simple.evaluate(p) == x for p, (x, _) in zip(allowed, pairs, strict=True))
 
 
+@pytest.mark.slow
 @given(BOXES, st.lists(RELATIONS, min_size=1, max_size=3))
 @settings(max_examples=300)
 def test_no_size_is_lost(box: dict[str, tuple[int, int]], relations: list[Relation]) -> None:
@@ -171,6 +173,7 @@ def test_no_size_is_lost(box: dict[str, tuple[int, int]], relations: list[Relati
     assert any_size(Bounds.of(box), relations) == bool(fulfilling(box, relations))
 
 
+@pytest.mark.slow
 @given(BOXES, st.lists(RELATIONS, max_size=2), TARGETS, TARGETS, st.integers(0, 9))
 @settings(max_examples=300)
 def test_proofs_hold_for_raised_highs(

@@ -62,6 +62,7 @@ def test_interval_is_exact_in_a_small_box(dim: Dim, box: dict[str, tuple[int, in
     assert interval(dim, Bounds.of(box)) == (min(values), max(values))
 
 
+@pytest.mark.slow
 @given(DIMS, BOXES, st.integers(0, 40), st.integers(0, 40))
 @settings(max_examples=300)
 def test_maximize_and_minimize_hold_for_raised_highs(

@@ -217,6 +217,7 @@ TYPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtypes", TYPES)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_each_rule_keeps_every_value(

@@ -47,6 +47,7 @@ def fits(
         return False
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     dims=st.lists(DIMS, min_size=1, max_size=4),
@@ -102,6 +103,7 @@ def test_systems_with_one_solution(
     assert found.sizes == expected and not found.ambiguous and not found.impossible
 
 
+@pytest.mark.slow
 def test_a_search_that_takes_too_long_is_given_up() -> None:
     dim = parse_dim("n*n*n*m + m*m*k + n % 7 + k // 3")
     ranges = dict.fromkeys(SYMBOLS, (1, 10**6))

@@ -104,6 +104,7 @@ def test_hostile_text_is_refused(text: str) -> None:
         parse("kernel @k() -> () {\n let x = " + text)
 
 
+@pytest.mark.slow
 def test_a_product_that_grows_without_end_is_refused() -> None:
     factor = "(" + " + ".join(f"s{i}" for i in range(20)) + ")"
     with pytest.raises(TextError, match="smaller product"):

@@ -86,6 +86,7 @@ DATA_SIZES = {
 MODELS = SUBJECTS | DATA_SIZES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_stage_is_sound_and_reads_back(name: str) -> None:
     subject = MODELS[name]

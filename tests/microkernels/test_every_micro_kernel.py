@@ -47,6 +47,7 @@ def host() -> dict[str, Called]:
     return {name: in_process(tuple(KERNELS.values()), flags) for name, flags in FLAGS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_c_on_this_machine(name: str) -> None:
     for flags, call in host().items():
@@ -74,6 +75,7 @@ def test_c_on_arm_matrices(tmp_path: Path) -> None:
     assert not differences(tile, samples(tile.name), call)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(machine() != "x86_64", reason="instructions of x86-64")
 @pytest.mark.parametrize("strips", [(), ("-DRAOT_STRIP=32", "-DRAOT_GROUP_ROWS=4")])
 def test_c_with_avx2_alone(strips: tuple[str, ...]) -> None:

@@ -246,6 +246,7 @@ BY_REFERENCE = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_REFERENCE)
 def test_reference_agrees_with_onnx(name: str) -> None:
     case = CASES[name]

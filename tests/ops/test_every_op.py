@@ -68,6 +68,7 @@ def test_conditions_hold_for_what_the_reference_accepts(op: str) -> None:
         assert not broken, (case.name, broken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("op", dict.fromkeys(case.op.name for case in KERNELS))
 def test_kernels_equal_the_reference(op: str, executor: str) -> None:

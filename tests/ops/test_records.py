@@ -63,6 +63,7 @@ def named_ops(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield node.lineno, name
 
 
+@pytest.mark.slow
 def test_what_holds_of_an_op_is_in_its_record() -> None:
     folders = tuple(p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "ops")
     found = [

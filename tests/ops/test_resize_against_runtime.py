@@ -117,6 +117,7 @@ STEP = 23
 """The gate takes one form of so many: prime, so that it passes through all combinations."""
 
 
+@pytest.mark.slow
 def test_constant_scales_and_sizes_agree_with_onnx_runtime() -> None:
     assert sum(check(form, (1, 2, 3)) for form in list(forms())[::STEP]) > 300
 

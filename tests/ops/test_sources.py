@@ -61,6 +61,7 @@ def equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_results_are_those_of_onnx_runtime_or_differ_for_a_reason() -> None:
     pytest.importorskip("onnxruntime")
     compared, different = 0, set()

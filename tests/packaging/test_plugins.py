@@ -145,6 +145,7 @@ def test_an_op_of_two_packages_is_refused_with_both(install: Install) -> None:
     assert "softmax" in all_ops()
 
 
+@pytest.mark.slow
 def test_a_broken_package_is_one_warning_on_the_command_line(
     install: Install,
     capsys: pytest.CaptureFixture[str],

@@ -75,6 +75,7 @@ def longest_path(plan: Plan, n: int) -> int:
     return max(ends.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stepwise", [False, True])
 @pytest.mark.parametrize("bound", [20, HIGH, 100])
 def test_a_run_needs_only_what_its_sizes_need(bound: int, stepwise: bool) -> None:
@@ -96,6 +97,7 @@ def test_a_run_needs_only_what_its_sizes_need(bound: int, stepwise: bool) -> Non
         assert (less.status, less.untouched) == (ERR_ARENA, True)
 
 
+@pytest.mark.slow
 def test_the_encoder_needs_5120_bytes_for_one_frame() -> None:
     """1,073,168 with static offsets."""
     project = rx.compile(encoder(), bounds={"n": 256, "batch": 1}, offsets="dynamic").built
@@ -114,6 +116,7 @@ def test_two_arenas_have_tables_of_their_own(tmp_path: Path) -> None:
         np.testing.assert_allclose(run(x=frames(n))["y"], wanted(n), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_sanitizers_find_nothing() -> None:
     run: HostModel = host_model(compiled(), sanitize=True)
     for n in SIZES:

@@ -86,6 +86,7 @@ def lost_edges(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, slots=tuple(slots))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [ladder(), *(random_module(s).module for s in SEEDS)])
 def test_a_plan_that_lost_a_max_is_refused(module: Module) -> None:
     plan = compiled(module, "m").plan
@@ -187,6 +188,7 @@ def test_c_without_one_max_of_an_offset_is_wrong() -> None:
     assert seen >= 1
 
 
+@pytest.mark.slow
 def test_c_with_an_offset_of_zero_is_wrong() -> None:
     """Each slot put at the bottom, where another lives at the same time."""
     project = compiled(ladder(), "ladder")
@@ -204,6 +206,7 @@ def test_c_with_an_offset_of_zero_is_wrong() -> None:
     assert seen >= 2
 
 
+@pytest.mark.slow
 def test_c_without_the_check_of_a_bound_is_seen() -> None:
     """A size above its bound is refused; without the check it is not."""
     project = compiled(ladder(), "ladder")
@@ -219,6 +222,7 @@ def test_c_without_the_check_of_a_bound_is_seen() -> None:
     assert ran.status != ERR_SIZE
 
 
+@pytest.mark.slow
 def test_c_without_the_check_of_a_shape_is_seen() -> None:
     """Sizes that must agree are compared on entry; without that, the C reads too far."""
     b = FunctionBuilder()

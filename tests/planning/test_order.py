@@ -6,6 +6,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+import pytest
+
 from relax_aot import lowering, planning, transforms
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.check import problems
@@ -57,6 +59,7 @@ def peak_by_hand(jobs: Jobs, chosen: tuple[int, ...]) -> int:
     return peak
 
 
+@pytest.mark.slow
 def test_small_graphs_are_ordered_as_well_as_can_be() -> None:
     better = 0
     for seed in range(120):
@@ -69,6 +72,7 @@ def test_small_graphs_are_ordered_as_well_as_can_be() -> None:
     assert better > 20
 
 
+@pytest.mark.slow
 def test_large_graphs_are_ordered_and_never_worse() -> None:
     better = 0
     for seed, count in enumerate([30, 60, 120, 400, 1000]):
@@ -108,6 +112,7 @@ def test_growing_values_are_made_one_after_the_other() -> None:
     assert order.run(ordered) == ordered
 
 
+@pytest.mark.slow
 def test_modules_stay_right_and_never_need_more() -> None:
     """Branches, views, inner sizes: the order is allowed, and no plan becomes larger."""
     moved = 0

@@ -134,11 +134,13 @@ def groups(start: int, count: int) -> list[range]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", groups(0, GATE), ids=str)
 def test_c_equals_numpy(seeds: range) -> None:
     verify({seed: random_module(seed) for seed in seeds})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", groups(3008, RAISED), ids=str)
 def test_bounds_may_be_raised(seeds: range) -> None:
     verify_raised({seed: random_module(seed) for seed in seeds})

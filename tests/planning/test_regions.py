@@ -81,6 +81,7 @@ def test_values_spread_over_two_arenas_compute_the_same(tmp_path: Path) -> None:
         np.testing.assert_allclose(run(x=x)["y"], wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_byte_less_in_the_second_arena_is_refused(tmp_path: Path) -> None:
     """Each arena is checked by itself; the caller's own program says so."""
     project = project_on(tmp_path, SMALL.format(fast="4K", slow="1M"))
@@ -132,6 +133,7 @@ def test_too_little_room_is_one_clear_error(tmp_path: Path) -> None:
         project_on(tmp_path, SMALL.format(fast="1K", slow="2K"))
 
 
+@pytest.mark.slow
 def test_constants_lie_in_the_sections_of_their_regions(tmp_path: Path) -> None:
     project = project_on(tmp_path, CONSTANTS)
     folder = project.write(tmp_path / "enc")

@@ -107,6 +107,7 @@ def computes(one: Library, n: int, m: int) -> None:
     assert (less.status, less.untouched) == (ERR_ARENA, True)
 
 
+@pytest.mark.slow
 def test_slots_are_as_large_as_the_relations_allow() -> None:
     """417,792 bytes before: n and m were both 256 at once."""
     plan = crossing().plan
@@ -125,6 +126,7 @@ def longest_path(plan: Plan, sizes: dict[str, int]) -> int:
     return max(ends.values())
 
 
+@pytest.mark.slow
 def test_dynamic_offsets_need_what_allowed_sizes_need_at_once() -> None:
     plan = crossing(offsets="dynamic").plan
     sizes = list(allowed(plan.module))
@@ -134,6 +136,7 @@ def test_dynamic_offsets_need_what_allowed_sizes_need_at_once() -> None:
         assert one.arena_need([at["n"], at["m"]]) == longest_path(plan, at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offsets", ["static", "dynamic"])
 @pytest.mark.parametrize("n_max", [200, 256, 1000])
 @pytest.mark.parametrize("relations", [BOTH, RATIO])

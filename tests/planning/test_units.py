@@ -146,6 +146,7 @@ def bytes_of(plan: planning.Plan, roots: set[str]) -> set[int]:
     }
 
 
+@pytest.mark.slow
 def test_every_order_finds_its_operands() -> None:
     for seed in SEEDS:
         module = random_module(seed)
@@ -154,6 +155,7 @@ def test_every_order_finds_its_operands() -> None:
             run_in_some_order(plan, Random(number))
 
 
+@pytest.mark.slow
 def test_steps_that_may_run_at_once_share_no_byte_that_one_writes() -> None:
     for seed in SEEDS:
         module = random_module(seed)
@@ -170,6 +172,7 @@ def test_steps_that_may_run_at_once_share_no_byte_that_one_writes() -> None:
                     assert not written & bytes_of(plan, {*second.outs, *second.args})
 
 
+@pytest.mark.slow
 def test_results_take_the_memory_of_operands() -> None:
     shared = smaller = 0
     for seed in SEEDS:
@@ -196,6 +199,7 @@ def test_one_unit_is_the_list() -> None:
         assert one.homes == plain.homes and one.commits == plain.commits
 
 
+@pytest.mark.slow
 def test_the_checker_refuses_a_value_that_is_written_over() -> None:
     """Without one of the edges, some order loses a value."""
     refused = 0
@@ -281,6 +285,7 @@ def test_the_search_finds_the_lowest_packing_of_small_orders() -> None:
         assert clique_bound(blocks, conflicts) == found.lower_bound
 
 
+@pytest.mark.slow
 def test_the_search_is_lower_than_first_fit() -> None:
     better = 0
     for seed in range(3):

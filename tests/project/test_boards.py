@@ -142,6 +142,7 @@ def test_there_are_boards_that_people_own() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", one_of_each(BOARDS))
 def test_the_example_builds_or_says_what_is_missing(board: str, tmp_path: Path) -> None:
     check("gesture", board, tmp_path)
@@ -182,6 +183,7 @@ def test_the_board_s_flags_compile_without_a_warning(
         assert 0 < image.code_bytes < image.flash_bytes
 
 
+@pytest.mark.slow
 def test_a_board_without_an_emulator_names_those_of_its_core(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -277,6 +279,7 @@ def test_regions_are_parts_of_memories(change: Any, said: str, tmp_path: Path) -
         read_board(path)
 
 
+@pytest.mark.slow
 def test_constants_that_do_not_fit_are_said_and_may_lie_elsewhere(tmp_path: Path) -> None:
     path = enlarged("nucleo-f446re", {"flash": 16384}, tmp_path)
     source = ROOT / "examples" / "gesture" / "gesture.onnx"

@@ -53,6 +53,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, name: str, at: int) -> None:
     monkeypatch.setattr(Path, name, method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchanges", [True, False])
 @pytest.mark.parametrize("name", ["write_bytes", "mkdir", "rename"])
 def test_a_full_disk_leaves_the_old_project(name: str, exchanges: bool, tmp_path: Path) -> None:
@@ -183,6 +184,7 @@ def test_a_file_of_the_user_s_is_not_written_over(tmp_path: Path) -> None:
     assert content(target) == new
 
 
+@pytest.mark.slow
 def test_a_project_names_its_files(tmp_path: Path) -> None:
     model = ROOT / "examples" / "gesture" / "gesture.onnx"
     project = driver.compile_model(model, "host", driver.Options(bounds={"n": (1, 8)}))
@@ -193,6 +195,7 @@ def test_a_project_names_its_files(tmp_path: Path) -> None:
         (project.write(at, kind) / "mine.txt").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["flat", "zephyr", "platformio"])
 def test_an_edit_of_the_bounds_is_kept_or_refused(package: str, tmp_path: Path) -> None:
     model = ROOT / "examples" / "gesture" / "gesture.onnx"

@@ -136,6 +136,7 @@ def build_with_cmake(folder: Path, listing: str, *arguments: str) -> None:
     run(folder / "b" / "app", folder=folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["C", "CXX"])
 def test_the_flat_folder_installs_and_is_found_as_a_package(language: str, tmp_path: Path) -> None:
     project().write(tmp_path / "flat")
@@ -156,6 +157,7 @@ def test_the_flat_folder_installs_and_is_found_as_a_package(language: str, tmp_p
     assert (prefix / "include" / "gru_tagger" / "raot" / "status.h").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["c", "asm"])
 @pytest.mark.parametrize(("kind", "listing"), [("zephyr", ZEPHYR), ("esp-idf", IDF)])
 def test_modules_of_cmake_builds(kind: str, listing: str, weights: str, tmp_path: Path) -> None:
@@ -207,6 +209,7 @@ def test_a_platformio_library_packs(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.tar.gz"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["auto", "blob"])
 def test_an_arduino_sketch_builds_and_runs(weights: str, tmp_path: Path) -> None:
     folder = project(weights).write(tmp_path / "gru_tagger", "arduino")
@@ -232,6 +235,7 @@ def test_an_arduino_sketch_builds_and_runs(weights: str, tmp_path: Path) -> None
     assert answer.startswith("RAOT_OK" if weights == "auto" else "RAOT_ERR_NULL")
 
 
+@pytest.mark.slow
 def test_where_options_cannot_be_given_the_c_asks_gcc_itself(tmp_path: Path) -> None:
     folder = project().write(tmp_path / "gru_tagger", "arduino")
     plain = project().write(tmp_path / "flat")

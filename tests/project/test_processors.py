@@ -66,6 +66,7 @@ def names(library: Path) -> set[str]:
     return {line.split()[-1] for line in done.stdout.splitlines() if " T " in line}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["any", *(kind.name for kind in X86_64.kinds)])
 def test_each_kind_of_processor_computes_the_same(kind: str, tmp_path: Path) -> None:
     """The test while running is replaced, so that each kind has its turn on one machine."""
@@ -80,6 +81,7 @@ def test_each_kind_of_processor_computes_the_same(kind: str, tmp_path: Path) -> 
     compare(compiled(True), shipped_library(compiled(True), tmp_path, [flags]), True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symbolic", [False, True], ids=["fixed", "symbolic"])
 def test_the_choice_is_made_while_running(symbolic: bool, tmp_path: Path) -> None:
     library = shipped_library(compiled(symbolic), tmp_path)
@@ -89,6 +91,7 @@ def test_the_choice_is_made_while_running(symbolic: bool, tmp_path: Path) -> Non
     compare(compiled(symbolic), library, symbolic)
 
 
+@pytest.mark.slow
 def test_a_build_for_one_processor_has_its_code_alone(tmp_path: Path) -> None:
     library = shipped_library(compiled(True), tmp_path, ["-DRAOT_NATIVE=ON"])
     assert not any("avx" in name for name in names(library))

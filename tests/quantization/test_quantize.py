@@ -225,6 +225,7 @@ def test_a_value_that_is_infinite_in_floats_stays_there(rng: np.random.Generator
     assert decibels(in_floats(model, samples[0]), y) > 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "most"), [("int8w", 127), ("int4w", 7)])
 def test_weights_alone_become_codes_of_groups(
     kind: str, most: int, rng: np.random.Generator

@@ -52,6 +52,7 @@ def test_what_data_decide_is_an_upper_bound() -> None:
     assert cost == Cost(functions=5, loaded_bytes=40, stored_bytes=20, exact=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("board", "more"), [("mps2-an386", 1.0), ("host", 1.05)])
 @pytest.mark.parametrize(("name", "published"), [("kws", 2_656_768), ("resnet8", 12_501_632)])
 def test_published_multiply_adds(name: str, published: int, board: str, more: float) -> None:
@@ -62,6 +63,7 @@ def test_published_multiply_adds(name: str, published: int, board: str, more: fl
     assert 0.92 * published < total <= more * published
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 17, 40])
 def test_the_encoder_costs_what_its_formula_says(n: int) -> None:
     """Four projections, scores and mixture, two layers of 64 to 96, three norms, and fractions of

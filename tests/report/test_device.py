@@ -41,6 +41,7 @@ def test_other_boards_have_none() -> None:
     assert figures(made("host")) is None
 
 
+@pytest.mark.slow
 @needs_compilers
 @needs_disassembler
 def test_figures_are_those_of_the_machine_code() -> None:
@@ -58,6 +59,7 @@ def test_figures_are_those_of_the_machine_code() -> None:
     assert product["at"][0]["blocks"] == 0, "the form for large sizes"
 
 
+@pytest.mark.slow
 @needs_compilers
 @needs_disassembler
 def test_estimates_are_those_of_the_roofline() -> None:
@@ -81,6 +83,7 @@ def test_without_a_compiler_the_estimates_remain(monkeypatch: pytest.MonkeyPatch
     assert "?" in report_text(project, SIZES, "txt")
 
 
+@pytest.mark.slow
 @needs_compilers
 def test_tables_name_each_launch() -> None:
     project = made()

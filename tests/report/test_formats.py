@@ -30,6 +30,7 @@ from tests.models.encoder import encoder
 from tests.report.test_report import HOSTILE, hostile_model
 
 
+@pytest.mark.slow
 def test_json_says_what_the_plan_and_the_compiled_c_say() -> None:
     project = project_of("small_encoder")
     library = Library(build_library(project))
@@ -44,6 +45,7 @@ def test_json_says_what_the_plan_and_the_compiled_c_say() -> None:
     assert {k["dtype"] for k in data["constants"]} == {"f32"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 17, 64])
 def test_bytes_of_other_bounds_are_those_of_a_build_with_them(n: int) -> None:
     """The compiler of C works the arena out again; so it is asked."""
@@ -80,6 +82,7 @@ def test_hostile_names_harm_no_form(form: str) -> None:
     assert "\x1b" not in text
 
 
+@pytest.mark.slow
 def test_a_terminal_sees_no_control_characters() -> None:
     project = project_of("gesture")
     data = figures(project)
@@ -103,6 +106,7 @@ def test_sizes_that_do_not_exist_are_refused() -> None:
         chosen_sizes(plan, [{"n": 129}])
 
 
+@pytest.mark.slow
 def test_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tmp_path / "enc.onnx"
     onnx.save(encoder(width=16, heads=2, layers=1, hidden=24), model)

@@ -65,6 +65,7 @@ def page_of(project: Project, path: Path) -> Page:
     return page
 
 
+@pytest.mark.slow
 def test_the_page_begins_with_the_figures_that_decide(tmp_path: Path) -> None:
     project = encoder_project()
     page = page_of(project, tmp_path / "r.html")
@@ -75,6 +76,7 @@ def test_the_page_begins_with_the_figures_that_decide(tmp_path: Path) -> None:
     assert (tmp_path / "r.html").read_text().count("of the largest") == layers
 
 
+@pytest.mark.slow
 def test_the_hash_is_of_the_graph_and_of_every_constant() -> None:
     model = encoder(width=16, heads=2, layers=1, hidden=24)
     options = Options(bounds={"n": (1, 40), "batch": (1, 2)}, name="enc")
@@ -103,6 +105,7 @@ def encoder_project() -> Project:
     )
 
 
+@pytest.mark.slow
 def test_the_page_holds_the_figures_of_the_plan(tmp_path: Path) -> None:
     project = encoder_project()
     page = page_of(project, tmp_path / "report.html")
@@ -171,6 +174,7 @@ def test_names_from_the_model_are_text(tmp_path: Path) -> None:
     assert "img" not in page.tags and "script" not in page.tags
 
 
+@pytest.mark.slow
 def test_the_command_draws_the_sizes_that_are_asked_for(tmp_path: Path) -> None:
     model = tmp_path / "enc.onnx"
     onnx.save(encoder(width=16, heads=2, layers=1, hidden=24), model)

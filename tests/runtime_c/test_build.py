@@ -23,6 +23,7 @@ def need(tool: str) -> None:
         pytest.skip(f"{tool} is not installed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_on_this_machine(compiler: str, tmp_path: Path) -> None:
     need("cmake")

@@ -41,6 +41,7 @@ def test_the_page_has_every_function() -> None:
     assert set(published()) == set(NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_errors_are_those_published(name: str, program: Path) -> None:
     single, double = (measure(program, function, EVERY) for function in (f"{name}f", name))
@@ -50,6 +51,7 @@ def test_errors_are_those_published(name: str, program: Path) -> None:
     assert double.error <= most_of_double * OTHERS, double.at
 
 
+@pytest.mark.slow
 def test_an_error_would_show(tmp_path: Path) -> None:
     """A routine that is off in the last bits is found by the same program."""
     source = (ROOT / "benchmarks" / "math_errors.c").read_text()

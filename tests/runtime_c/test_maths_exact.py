@@ -104,6 +104,7 @@ def units(found: float, exact: Any) -> float:
     return float(abs(mpmath.mpf(found) - exact) / unit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_errors_are_small_everywhere(function: str, programs: dict[str, Path]) -> None:
     x, y = arguments_of(function)

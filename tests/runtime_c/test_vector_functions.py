@@ -78,6 +78,7 @@ def test_vectors_have_the_bits_of_single_calls(flags: tuple[str, ...], tmp_path:
         assert np.array_equal(np.isnan(found[0]), np.isnan(x)), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_errors_are_those_published(form: str, tmp_path: Path) -> None:
     if FORMS[form] and " fma " not in processor():

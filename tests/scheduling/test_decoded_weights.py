@@ -81,6 +81,7 @@ def test_interpreted(target: targets.Target, n: int, g: int) -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("g", [1, 2, GROUPS])
 def test_compiled(g: int) -> None:
     for n in (1, 5, 6, 23, 24, 25, ROWS):

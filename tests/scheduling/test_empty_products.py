@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnxruntime
+import pytest
 from onnx import numpy_helper, parser
 
 from relax_aot import driver
@@ -15,6 +16,7 @@ TEXT = """<ir_version: 10, opset_import: ["" : 21]> g (float[1,1,t] x) => (float
 { y = Conv<strides=[275], pads=[255,255], kernel_shape=[1]>(x, w) }"""
 
 
+@pytest.mark.slow
 def test_windows_that_lie_in_the_padding_alone() -> None:
     model = parser.parse_model(TEXT)
     source = np.random.default_rng(0)

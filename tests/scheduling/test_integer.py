@@ -117,6 +117,7 @@ def scheduled(model: onnx.ModelProto, target: str, optimize: str) -> Module:
     return scheduling.schedule(fusion.fuse(module).module, TARGETS[target], optimize)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_bits_at_every_size(name: str, target: str) -> None:
@@ -161,6 +162,7 @@ def test_bits_on_the_core_itself(name: str, board: str, optimize: str) -> None:
         assert np.array_equal(run.outputs["y"], expected), sample["x"].shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_nothing_outside_is_touched(name: str, target: str) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from benchmarks.numerics import measure, page
 from tests.conftest import ROOT
 
@@ -23,6 +25,7 @@ def test_the_default_is_as_accurate_as_ordered() -> None:
     assert max(ratios.values()) < 1.4
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_both() -> None:
     found = {one.op: one for one in measure(["softmax", "relu"], seeds=3)}
     softmax, relu = found["softmax"], found["relu"]

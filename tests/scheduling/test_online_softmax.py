@@ -127,6 +127,7 @@ def compiled() -> Call:
     return c_kernels(kernels, ("-O3", "-march=native", "-fno-trapping-math"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("target", [target.name for target in TARGETS])
 def test_c_has_the_bits_of_the_interpreted_schedule(

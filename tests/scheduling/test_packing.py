@@ -58,6 +58,7 @@ MODELS: dict[str, tuple[str, str, dict[str, tuple[int, ...]], str]] = {
 """Shape of x, shape of y, weights, nodes."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_models_keep_their_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, after, shapes, text = MODELS[name]

@@ -108,6 +108,7 @@ def compiled() -> Call:
     return c_kernels(kernels, ("-O3", "-march=native", "-fno-trapping-math"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_c_has_the_bits_of_the_interpreted_schedule(name: str, lanes: int, compiled: Call) -> None:
@@ -193,6 +194,7 @@ def norm(rows: str, columns: str) -> str:
     return "\n".join([*symbols, text, ""])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [3, 5, 32, 47, 99])
 def test_a_row_has_its_bits_whatever_is_computed_with_it(k: int) -> None:
     """Alone, among others, in another place, with sizes that are symbols or numbers."""

@@ -236,6 +236,7 @@ def test_samples_keep_their_bits_and_stay_inside_their_buffers(op: str, target: 
         assert [a.tobytes() for a in found] == [a.tobytes() for a in wanted], case.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_every_size_keeps_its_bits(name: str, target: str, subjects: Call) -> None:

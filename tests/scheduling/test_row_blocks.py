@@ -25,6 +25,7 @@ def plain_loops(module: Module, target: Target, _: str, numerics: str, **__: obj
     return module if numerics == "ordered" else partial_sums.run(module, target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numerics", driver.NUMERICS)
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_encoders_keep_their_bits(

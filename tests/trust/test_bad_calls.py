@@ -239,6 +239,7 @@ def run_many(name: str, count: int) -> None:
     assert made.call(*good) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 def test_three_hundred_bad_calls(name: str) -> None:
     assert made_of(name)

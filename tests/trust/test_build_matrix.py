@@ -64,6 +64,7 @@ def check(cells_: Iterable[Cell], models: Iterable[str], folder: Path) -> None:
     assert not bad, f"{len(bad)} of {len(built)}:\n" + "\n\n".join(shown)
 
 
+@pytest.mark.slow
 def test_a_sample_builds_without_a_warning(tmp_path: Path) -> None:
     ready = [cell for cell in SAMPLE if not available(cell)]
     if not ready:

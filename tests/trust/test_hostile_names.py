@@ -125,6 +125,7 @@ def check_many(seeds: range, folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} == known
 
 
+@pytest.mark.slow
 def test_forty_hostile_models_compile_and_run(tmp_path: Path) -> None:
     assert len({word(np.random.default_rng(n)) for n in range(100)}) > 80
     check_many(range(40), tmp_path)
@@ -142,6 +143,7 @@ def test_five_thousand_hostile_models_compile_and_run(part: int, tmp_path: Path)
     assert not list(Path.cwd().glob("injected*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NAMES)
 def test_hostile_names_reach_no_manifest(kind: str) -> None:
     for seed in range(40, 60):

@@ -72,6 +72,7 @@ def program() -> tuple[Module, HostModel]:
     return module, rx.compile(module).host()
 
 
+@pytest.mark.slow
 def test_the_interpreter_agrees_with_the_c(program: tuple[Module, HostModel]) -> None:
     module, host = program
     inputs = {}

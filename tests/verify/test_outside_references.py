@@ -76,6 +76,7 @@ def test_a_quantized_model_is_compared_with_the_float_model(folder: Path) -> Non
     assert "accuracy of y on 24 samples: float 75.0 %" in done.output
 
 
+@pytest.mark.slow
 def test_labels_that_do_not_fit_are_one_message(folder: Path) -> None:
     done = verified(folder, "--labels", str(folder / "few.npz"))
     assert "3 labels, but 24 samples" in str(done.exception)

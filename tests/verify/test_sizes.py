@@ -124,6 +124,7 @@ RANGES = st.tuples(st.integers(0, 3), st.integers(0, 4)).map(lambda p: (p[0], p[
 CONDITIONS = st.builds(Condition, st.sampled_from(["==", "<="]), SHAPES, SHAPES)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     shapes=st.lists(st.lists(SHAPES, min_size=1, max_size=2), min_size=1, max_size=3),

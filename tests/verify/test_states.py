@@ -62,6 +62,7 @@ def test_a_model_of_fixed_size_is_called_several_times(reference: str) -> None:
     assert [(d["name"], d["shape"], d["mismatches"]) for d in written] == [("h_next", [1, 8], 0)]
 
 
+@pytest.mark.slow
 def test_sizes_that_shape_the_state_begin_a_sequence_each() -> None:
     (target,) = verified(SYMBOLIC).targets
     assert target.ok

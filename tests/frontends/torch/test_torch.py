@@ -161,6 +161,7 @@ def test_without_pytorch_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) ->
         rx.load(object(), (1,))
 
 
+@pytest.mark.slow
 def test_pytorch_is_not_imported_for_other_models() -> None:
     code = (
         "import sys, relax_aot as rx\n"

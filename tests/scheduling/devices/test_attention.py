@@ -46,6 +46,7 @@ def arguments(kernel: Kernel, s: int, n: int, kind: str) -> list[Array]:
     return [named[buffer.name] for buffer in kernel.inputs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("s", "n", "kind"), CASES)
 def test_blocks_have_the_results_of_rows(s: int, n: int, kind: str, *, masked: bool) -> None:

@@ -123,6 +123,7 @@ def assert_close(form: str, found: Array, given: dict[str, Array], roundings: fl
     assert np.all(error <= roundings * rounding * magnitude[numbers] + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("s", "n", "kind"), CASES)
 @pytest.mark.parametrize("form", FORMS)
 def test_results_are_as_exact_as_half_precision(form: str, s: int, n: int, kind: str) -> None:
@@ -137,6 +138,7 @@ def test_aligned_keys_and_values_are_copied_at_once(form: str, count: int) -> No
     assert len({copy.operands[1].buffer.name for copy in copies}) == count
 
 
+@pytest.mark.slow
 def test_planted_faults_are_found() -> None:
     """As a race, or an access outside of a buffer."""
     kernel, given = device("neighbors"), feeds("neighbors", 33, 40, "numbers")

@@ -53,6 +53,7 @@ def assert_equal(kernel: Kernel, ours: list[Array], plain: list[Array]) -> None:
             assert found.tobytes() == wanted.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_results_are_those_of_the_plain_loops(name: str, variant: str) -> None:

@@ -209,6 +209,7 @@ def both(case: str) -> tuple[Kernel, Kernel]:
     return plain, device
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_matrices_have_the_values_of_the_plain_loops(case: str) -> None:
     """Products are exact, and the meaning of a matrix adds them in the order of the loops. Random
@@ -221,6 +222,7 @@ def test_matrices_have_the_values_of_the_plain_loops(case: str) -> None:
         np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
 
 
+@pytest.mark.slow
 def test_long_sums_of_bytes_are_integers() -> None:
     """Products of -255 and 255 whose sum is beyond the integers that floats hold."""
     text = BYTES.replace("70", "600").replace("n in 1..40", "n in 1..1").replace("24", "16")
