@@ -58,6 +58,11 @@ class TableView:
     """Of growing states; one entry of several has those that it uses."""
 
     @property
+    def run(self) -> str:
+        """The function of adapter.c that runs a call."""
+        return "run"
+
+    @property
     def own_lengths(self) -> tuple[Held, ...]:
         """Those that the table has functions for: the table of one entry of several has none."""
         return self.lengths if self.interface.common is None else ()

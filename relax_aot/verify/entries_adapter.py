@@ -30,6 +30,10 @@ class EntriesAdapterView(TableView):
     entries: tuple[EntryView, ...]
     most_dims: int
 
+    @property
+    def run(self) -> str:
+        return "call"
+
 
 def entries_adapter_files(shared: Interface, interfaces: Sequence[Interface]) -> dict[str, str]:
     """A table for each entry, the one over them, and `model_sizes.h`."""
