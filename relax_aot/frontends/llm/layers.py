@@ -134,25 +134,27 @@ class Net:
         """a b - c d."""
         return self.call("sub", self.call("mul", a, b, at=at), self.call("mul", c, d, at=at), at=at)
 
-    def cached(self, new: Var, name: str, at: str) -> Var:
-        """All rows so far: those of the state `name` and the new ones."""
-        old = TensorType(new.type.dtype, (self.past, *new.type.shape[1:]))
-        past = self.builder.param(name, old)
-        (present,) = self.builder.call("concat", past, new, name=f"{name}_next", origin=at, axis=0)
+    def cached(self, new: Var, name: str, axis: int, at: str) -> Var:
+        """All tokens so far, on this axis: those of the state `name` and the new ones."""
+        shape = list(new.type.shape)
+        shape[axis] = self.past
+        past = self.builder.param(name, TensorType(new.type.dtype, tuple(shape)))
+        (present,) = self.builder.call(
+            "concat", past, new, name=f"{name}_next", origin=at, axis=axis
+        )
         self.states.append(State(past.name, present.name))
         self.caches.append(present)
         return present
 
     def attention(self, q: Var, k: Var, v: Var, heads: Heads, at: str) -> Var:
-        """Each query sees the keys up to its own position. q[n, queries, size], k and v
-        [past + n, keys, size]. Queries that share keys are an axis of their own."""
+        """Each query sees the keys up to its own position. q[n, queries, size], k[keys, size,
+        past + n], v[past + n, keys, size]. Queries that share keys are an axis of their own."""
         group, total = heads.queries // heads.keys, self.past + self.rows
         scale = self.builder.constant("scale", np.array(heads.size**-0.5, np.float32))
         q = self.reshape(
             self.call("mul", q, scale, at=at), self.rows, heads.keys, group, heads.size, at=at
         )
         q = self.call("transpose", q, at=at, perm=(1, 2, 0, 3))
-        k = self.call("transpose", k, at=at, perm=(1, 2, 0))
         v = self.call("transpose", v, at=at, perm=(1, 0, 2))
         k = self.reshape(k, heads.keys, 1, heads.size, total, at=at)
         v = self.reshape(v, heads.keys, 1, total, heads.size, at=at)

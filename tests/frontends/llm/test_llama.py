@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,8 +63,9 @@ def test_the_program_computes_the_logits(name: str) -> None:
     module = dict(entries(MODELS[name], "all").modules)["prefill"]
     tokens = text(20)
     reference, given = NumpyReference(module), {"tokens": tokens}
-    shapes = {s.input: (0, MODELS[name].keys, MODELS[name].size) for s in module.states}
-    found = reference(given, shapes, {"m": 0, "n": 20})["logits"]
+    sizes = {"m": 0, "n": 20}
+    shapes = {p.name: tuple(d.evaluate(sizes) for d in p.type.shape) for p in module.main.params}
+    found = reference(given, shapes, sizes)["logits"]
     compare(found, logits(MODELS[name], [int(t) for t in tokens]))
 
 
@@ -106,6 +108,18 @@ def test_bits_do_not_depend_on_the_calls(name: str) -> None:
     whole = last_logits(hosted(name), tokens, (24,))
     for calls in ((), (7,), (1, 1), (5, 19), (16, 7)):
         assert last_logits(hosted(name), tokens, calls) == whole, calls
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["tied", "one head of keys", "no shared keys"])
+def test_bits_with_scores_in_blocks(name: str, tmp_path: Path) -> None:
+    """Rows of more than 2048 scores are computed in blocks of keys."""
+    model = replace(MODELS[name], config={"max_position_embeddings": 4096})
+    source = rx.load_llm(model.write(tmp_path / "tiny"), context=4096, chunk=64)
+    host, tokens = rx.compile(source, name="tiny").host(), text(600)
+    whole = last_logits(host, tokens, (64,) * 9 + (24,))
+    for calls in ((40,) * 15, (64,) * 8 + (37,)):
+        assert last_logits(host, tokens, calls) == whole, calls
 
 
 def test_logits_of_all_tokens_are_those_of_each() -> None:

@@ -115,7 +115,8 @@ def _attention(net: Net, shape: Shape, y: Var, rotation: tuple[Var, Var], number
 
     q = net.rotated(projected("q", heads.queries), rotation, f"{at}.q_rotated")
     k = net.rotated(projected("k", heads.keys), rotation, f"{at}.k_rotated")
-    k = net.cached(k, f"k{number}", f"{at}.keys")
-    v = net.cached(projected("v", heads.keys), f"v{number}", f"{at}.values")
+    k = net.call("transpose", k, at=f"{at}.keys", perm=(1, 2, 0))
+    k = net.cached(k, f"k{number}", 2, f"{at}.keys")
+    v = net.cached(projected("v", heads.keys), f"v{number}", 0, f"{at}.values")
     found = net.attention(q, k, v, heads, at)
     return net.linear(found, shape.width, f"{at}.o_proj", bias=bias)
