@@ -69,6 +69,8 @@ class Shared:
     """Those of them that the model turned out to have."""
     bounds: Bounds = field(default_factory=lambda: Bounds.of({}))
     replaceable: bool = False
+    keeps_half: bool = False
+    """Large constants of half precision take less memory, and more time where they are read."""
 
     assumed: list[Relation] = field(default_factory=list)
     assumptions: list[Relation] = field(default_factory=list)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from relax_aot.inference.build import FunctionBuilder
+from relax_aot.inference.sizes import Shared
 from relax_aot.ir.graph import Symbol, Var
 from relax_aot.ir.types import DType, TensorType, shape_of
 from relax_aot.transforms import fold_constants
@@ -52,10 +53,11 @@ def test_a_value_without_elements_is_known() -> None:
     assert builder.dims(axes) == ()
 
 
+@pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("kind", [DType.F16, DType.BF16])
-def test_weights_of_half_precision_stay_so(kind: DType) -> None:
+def test_weights_of_half_precision_stay_so_on_request(kind: DType, keeps: bool) -> None:
     """Their product decodes them as it reads them; a value of few elements is converted."""
-    builder = FunctionBuilder()
+    builder = FunctionBuilder("main", Shared(keeps_half=keeps))
 
     def wide(size: int) -> Var:
         data = np.random.default_rng(size).normal(size=(size, 20)).astype(kind.numpy)
@@ -66,5 +68,5 @@ def test_weights_of_half_precision_stay_so(kind: DType) -> None:
     results = [builder.call("matmul", x, wide(size))[0] for size in (40, 2)]
     module = fold_constants.run(builder.module(results))
     kinds = {constant.data.shape: constant.type.dtype for constant in module.constants}
-    assert kinds[20, 40] is kind
+    assert kinds[20, 40] is (kind if keeps else DType.F32)
     assert kinds[20, 2] is DType.F32

@@ -15,8 +15,9 @@ from typing import Any
 
 from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound
-from relax_aot.frontends.llm.architectures import architecture_of
+from relax_aot.frontends.llm.architectures import shape_of
 from relax_aot.frontends.llm.checkpoint import Checkpoint, read_checkpoint
+from relax_aot.frontends.llm.decoder import Shape, build, ignored
 from relax_aot.frontends.llm.layers import Net
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.sizes import Shared
@@ -36,6 +37,7 @@ class Entry:
     """One entry of a language model. `chunk`: the most new tokens of a call; None for one token."""
 
     checkpoint: Checkpoint
+    shape: Shape
     context: int
     chunk: int | None
     every_row: bool
@@ -50,19 +52,20 @@ def entries_of(
     """The entries of the model in a folder. Without a `context`, it is that of the model, at most
     CONTEXT."""
     checkpoint = read_checkpoint(Path(folder))
-    longest = architecture_of(checkpoint.config).longest(checkpoint.config)
-    context = min(CONTEXT, longest) if context is None else context
-    if not 1 <= context <= longest:
+    shape = shape_of(checkpoint.config)
+    context = min(CONTEXT, shape.longest) if context is None else context
+    if not 1 <= context <= shape.longest:
         raise WrongBound(
-            f"the context {context}: {checkpoint.name} was trained for 1 to {longest} tokens"
+            f"the context {context}: {checkpoint.name} is compiled for 1 to {shape.longest} tokens,"
+            " for which it was trained and which its attention sees"
         )
     if chunk < 1:
         raise WrongBound(f"the chunk {chunk}: a prefill has at least 1 token")
     if logits not in LOGITS:
         raise ModelError(f"logits is one of {', '.join(LOGITS)}, not {logits!r}")
     return {
-        "prefill": Entry(checkpoint, context, min(chunk, context), logits == "all"),
-        "decode": Entry(checkpoint, context, None, every_row=False),
+        "prefill": Entry(checkpoint, shape, context, min(chunk, context), logits == "all"),
+        "decode": Entry(checkpoint, shape, context, None, every_row=False),
     }
 
 
@@ -73,7 +76,7 @@ def accepts(source: Any) -> bool:
 def load(source: Entry, options: ImportOptions) -> Module:
     """The module of an entry; its bounds are those of the entry."""
     checkpoint = source.checkpoint
-    builder = FunctionBuilder("main", Shared(replaceable=options.replaceable))
+    builder = FunctionBuilder("main", Shared(replaceable=options.replaceable, keeps_half=True))
     past = builder.symbol(Symbol("m", 0, source.context, "tokens in the caches"))
     if source.chunk is None:
         rows, tokens = Dim.of(1), builder.param("token", TensorType(DType.I32, ()))
@@ -81,9 +84,8 @@ def load(source: Entry, options: ImportOptions) -> Module:
         rows = builder.symbol(Symbol("n", 1, source.chunk, "input tokens, axis 0"))
         tokens = builder.param("tokens", TensorType(DType.I32, (rows,)))
     net = Net(builder, checkpoint, past, rows)
-    architecture = architecture_of(checkpoint.config)
-    scores = architecture.build(net, checkpoint.config, tokens, every_row=source.every_row)
-    checkpoint.require_used(net.used, lambda name: architecture.ignored(checkpoint.config, name))
-    shape = scores.type.shape if source.every_row else scores.type.shape[1:]
-    (logits,) = builder.call("reshape", scores, name="logits", origin="logits", shape=shape)
+    scores = build(net, source.shape, tokens, every_row=source.every_row)
+    checkpoint.require_used(net.used, lambda name: ignored(source.shape, name))
+    sizes = scores.type.shape if source.every_row else scores.type.shape[1:]
+    (logits,) = builder.call("reshape", scores, name="logits", origin="logits", shape=sizes)
     return builder.module([logits, *net.caches], net.states, (), checkpoint.name)

@@ -94,7 +94,7 @@ class Net:
         return self.product(x, self.matrix(f"{at}.weight", outputs, inputs), at, added)
 
     def rms_norm(self, x: Var, epsilon: float, at: str) -> Var:
-        scale = self.vector(f"{at}.weight", x.type.shape[1].constant)
+        scale = self.vector(f"{at}.weight", x.type.shape[-1].constant)
         return self.call("rms_norm", x, scale, at=at, axis=-1, epsilon=epsilon)
 
     def gated(self, gate: Var, up: Var, at: str) -> Var:

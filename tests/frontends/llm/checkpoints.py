@@ -25,7 +25,8 @@ LLAMA3 = {
 
 @dataclass(frozen=True)
 class Llama:
-    """A checkpoint of the architecture LlamaForCausalLM. `config`: further fields."""
+    """A checkpoint. `biases`: the first letters of the products that have one. `norms`: queries and
+    keys are normalized. `config`: further fields."""
 
     words: int = 200
     width: int = 32
@@ -36,19 +37,23 @@ class Llama:
     size: int = 8
     kind: str = "F32"
     tied: bool = True
-    biases: bool = False
+    biases: str = ""
+    norms: bool = False
+    architecture: str = "LlamaForCausalLM"
     config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def fields(self) -> dict[str, Any]:
         return {
-            "architectures": ["LlamaForCausalLM"], "vocab_size": self.words,
+            "architectures": [self.architecture],
+            "model_type": self.architecture.removesuffix("ForCausalLM").lower(),
+            "vocab_size": self.words,
             "hidden_size": self.width, "intermediate_size": self.hidden,
             "num_hidden_layers": self.layers, "num_attention_heads": self.queries,
             "num_key_value_heads": self.keys, "head_dim": self.size, "hidden_act": "silu",
             "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 512,
-            "tie_word_embeddings": self.tied, "attention_bias": self.biases,
-            "mlp_bias": self.biases, **self.config,
+            "tie_word_embeddings": self.tied, "attention_bias": "o" in self.biases,
+            "mlp_bias": "g" in self.biases, **self.config,
         }  # fmt: skip
 
     @property
@@ -58,7 +63,7 @@ class Llama:
 
         def layer(name: str, outputs: int, inputs: int) -> None:
             made[f"{name}.weight"] = rng.normal(size=(outputs, inputs)) / np.sqrt(inputs)
-            if self.biases:
+            if name.rpartition(".")[2][0] in self.biases:
                 made[f"{name}.bias"] = rng.normal(size=outputs) / 4
 
         made["model.embed_tokens.weight"] = rng.normal(size=(self.words, self.width))
@@ -67,6 +72,9 @@ class Llama:
             q, k = self.queries * self.size, self.keys * self.size
             for letter, outputs in (("q", q), ("k", k), ("v", k)):
                 layer(f"{at}.self_attn.{letter}_proj", outputs, self.width)
+                if self.norms and letter in "qk":
+                    norm = f"{at}.self_attn.{letter}_norm.weight"
+                    made[norm] = 1 + rng.normal(size=self.size) / 8
             layer(f"{at}.self_attn.o_proj", self.width, q)
             for name in ("gate", "up"):
                 layer(f"{at}.mlp.{name}_proj", self.hidden, self.width)
@@ -119,9 +127,16 @@ def logits(model: Llama, tokens: Sequence[int]) -> Array:
             at = f"model.layers.{number}"
             y = _normalized(x, w[f"{at}.input_layernorm.weight"])
             q, k, v = (_linear(w, f"{at}.self_attn.{c}_proj", y) for c in "qkv")
-            keys[number].append(_rotated(model, k.reshape(model.keys, model.size), place))
-            values[number].append(v.reshape(model.keys, model.size))
-            q = _rotated(model, q.reshape(model.queries, model.size), place)
+            q, k, v = (x.reshape(-1, model.size) for x in (q, k, v))
+            if model.norms:
+                scales = [w[f"{at}.self_attn.{letter}_norm.weight"] for letter in "qk"]
+                q, k = (
+                    np.array([_normalized(row, scale) for row in rows])
+                    for rows, scale in zip((q, k), scales, strict=True)
+                )
+            keys[number].append(_rotated(model, k, place))
+            values[number].append(v)
+            q = _rotated(model, q, place)
             heads = []
             for query in range(model.queries):
                 shared = query // (model.queries // model.keys)

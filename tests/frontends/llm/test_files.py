@@ -242,7 +242,7 @@ def test_fields_of_later_versions_are_read(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"context": 0}, "the context 0"),
-        ({"context": 513}, "was trained for 1 to 512 tokens"),
+        ({"context": 513}, "is compiled for 1 to 512 tokens"),
         ({"chunk": 0}, "the chunk 0"),
         ({"context": "8"}, "context must be an integer"),
         ({"logits": "first"}, "logits is one of last, all"),
@@ -251,6 +251,18 @@ def test_fields_of_later_versions_are_read(tmp_path: Path) -> None:
 def test_options(options: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(rx.RelaxAotError, match=said):
         rx.load_llm(SMALL.write(tmp_path / "tiny"), **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "used", "most"),
+    [("Mistral", True, 9), ("Qwen2", True, 9), ("Qwen2", False, 512), ("Qwen3", True, 9)],
+)
+def test_windows_bound_the_context(name: str, used: bool, most: int, tmp_path: Path) -> None:
+    """Attention over a window is that over all tokens, as long as these fit the window."""
+    config = {"sliding_window": 9, "use_sliding_window": used}
+    model = replace(SMALL, architecture=f"{name}ForCausalLM", config=config)
+    with pytest.raises(rx.RelaxAotError, match=f"is compiled for 1 to {most} tokens"):
+        rx.load_llm(model.write(tmp_path / "tiny"), context=most + 1)
 
 
 def test_a_path_that_is_no_folder(tmp_path: Path) -> None:

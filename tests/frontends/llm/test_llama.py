@@ -23,13 +23,16 @@ CONTEXT, CHUNK = 48, 24
 MODELS = {
     "tied": Llama(),
     "untied": Llama(tied=False),
-    "biases": Llama(biases=True),
+    "biases": Llama(biases="qkvogud"),
     "wide heads": Llama(size=16, config={"rope_scaling": LLAMA3}),
     "linear scaling": Llama(config={"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
     "one head of keys": Llama(keys=1),
     "no shared keys": Llama(keys=4),
     "f16": Llama(kind="F16"),
     "bf16": Llama(kind="BF16", tied=False),
+    "mistral": Llama(architecture="MistralForCausalLM", config={"sliding_window": 200}),
+    "qwen2": Llama(architecture="Qwen2ForCausalLM", biases="qkv"),
+    "qwen3": Llama(architecture="Qwen3ForCausalLM", norms=True, tied=False),
 }
 
 

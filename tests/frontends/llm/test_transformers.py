@@ -24,7 +24,7 @@ def expected(folder: Path, tokens: Array) -> Array:
     import torch
     import transformers
 
-    model = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.no_grad():
         found = model(torch.tensor(tokens[None].astype(np.int64))).logits
     return np.asarray(found[0].numpy())

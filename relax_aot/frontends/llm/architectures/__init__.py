@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Architectures of language models, one file each: NAME, as `config.json` has it, and `build`."""
+"""Architectures of language models, one file each: NAME, as in `config.json`, and `shape_of`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import ModuleType
 from relax_aot.frontends import UnsupportedError
 from relax_aot.frontends.bounds import printable
 from relax_aot.frontends.llm.config import Config
+from relax_aot.frontends.llm.decoder import Shape
 
 
 @cache
@@ -21,8 +22,8 @@ def architectures() -> dict[str, ModuleType]:
     return {file.NAME: file for file in files}
 
 
-def architecture_of(config: Config) -> ModuleType:
-    """The architecture that a configuration names."""
+def shape_of(config: Config) -> Shape:
+    """What a configuration says, by the architecture that it names."""
     known = architectures()
     given = config.fields.get("architectures")
     names = given if isinstance(given, list) else []
@@ -32,4 +33,5 @@ def architecture_of(config: Config) -> ModuleType:
         raise UnsupportedError(
             f"{config.file}: its architecture is {said}; supported are {', '.join(known)}"
         )
-    return found
+    shape: Shape = found.shape_of(config)
+    return shape

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistral (Jiang et al., arXiv:2310.06825): Llama, whose attention sees a window of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relax_aot.frontends.llm import decoder
+from relax_aot.frontends.llm.config import Config
+
+NAME = "MistralForCausalLM"
+
+
+def shape_of(config: Config) -> decoder.Shape:
+    """What the configuration says."""
+    shape = decoder.shape_of(config)
+    return replace(shape, longest=decoder.seen(config, shape))

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Qwen3 (Yang et al., arXiv:2505.09388): Llama, with queries and keys that are normalized."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relax_aot.frontends.llm import decoder
+from relax_aot.frontends.llm.config import Config
+
+NAME = "Qwen3ForCausalLM"
+
+
+def shape_of(config: Config) -> decoder.Shape:
+    """What the configuration says."""
+    bias = config.flag("attention_bias")
+    shape = replace(decoder.shape_of(config), input_bias=bias, output_bias=bias, head_norm=True)
+    if not config.flag("use_sliding_window"):
+        return shape
+    return replace(shape, longest=decoder.seen(config, shape))
