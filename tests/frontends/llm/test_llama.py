@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from relax_aot.api import EntriesProject
 from relax_aot.verify.host import HostEntries
 from relax_aot.verify.reference import NumpyReference
 from tests.cli.in_process import relax_aot
+from tests.cuda.toolkits import needs_compilers
 from tests.frontends.llm.checkpoints import KINDS, LLAMA3, Array, Llama, logits
 
 CONTEXT, CHUNK = 48, 24
@@ -123,6 +125,33 @@ def test_bits_with_scores_in_blocks(name: str, tmp_path: Path) -> None:
     whole = last_logits(host, tokens, (64,) * 9 + (24,))
     for calls in ((40,) * 15, (64,) * 8 + (37,)):
         assert last_logits(host, tokens, calls) == whole, calls
+
+
+OPTIONS: dict[str, tuple[dict[str, Any], float]] = {
+    "threads": ({"threads": 2}, 1e-5),
+    "ordered": ({"numerics": "ordered"}, 1e-5),
+    "blob": ({"weights": "blob"}, 1e-5),
+    "size": ({"optimize": "size"}, 1e-5),
+    "stepwise": ({"stepwise": True}, 1e-5),
+    "int8w": ({"quantize": "int8w"}, 0.02),
+    "int4d": ({"quantize": "int4d"}, 0.2),
+    "device": ({"board": "cuda-host"}, 1e-5),
+}
+"""Options of `compile`, and the error that they allow relative to the largest logit."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", [*list(OPTIONS)[:-1], pytest.param("device", marks=needs_compilers)]
+)
+def test_options_of_compile(name: str) -> None:
+    options, most = OPTIONS[name]
+    host, tokens = rx.compile(entries(MODELS["tied"]), name="tiny", **options).host(), text(30)
+    whole, wanted = last_logits(host, tokens, (20,)), logits(MODELS["tied"], tokens.tolist())[-1]
+    error = np.abs(np.frombuffer(whole, np.float32) - wanted).max() / np.abs(wanted).max()
+    assert error < most
+    if name != "device":
+        assert last_logits(host, tokens, (7,)) == whole
 
 
 def test_logits_of_all_tokens_are_those_of_each() -> None:
