@@ -127,7 +127,7 @@ def _sides(dim: Dim, reach: Reach) -> tuple[Dim, Dim]:
 
 def _of_product(factor: int, monomial: Monomial, reach: Reach) -> Dim:
     """A quotient times its own divisor gets no further than what was divided, or the divisor
-    itself on the way."""
+    itself on the way. A number of parts times the size of a part is about the whole."""
     for atom, _power in monomial:
         if isinstance(atom, FloorDiv) and len(atom.denominator.terms) == 1:
             ((k, divisor),) = atom.denominator.terms
@@ -137,11 +137,29 @@ def _of_product(factor: int, monomial: Monomial, reach: Reach) -> Dim:
                 below = any(c < 0 for c, _ in atom.numerator.terms)
                 whole = parts[0] + parts[1] if below else _join(*parts)
                 return whole * _of_product(-(-factor // k), others, reach)
+    for atom, _power in monomial:
+        others = quotient(monomial, ((atom, 1),))
+        count = _parts_of(atom, reach)
+        if count is not None and others is not None:
+            most, by = _reach(count.numerator, reach), count.denominator.constant
+            down = factor * any(c < 0 for c, _ in count.numerator.terms)
+            fewer = Dim(tuple((-(-c * factor // by), own) for c, own in most.terms)) + down
+            return fewer * _of_product(1, others, reach)
     term = Dim.of(factor)
     for atom, power in monomial:
         for _ in range(power):
             term = term * _of_atom(atom, reach)
     return term
+
+
+def _parts_of(atom: Atom, reach: Reach) -> FloorDiv | None:
+    """A quotient by a number that an atom is not above: its own, or that of the iterations of a
+    loop that begins at 0."""
+    count = reach.lasts[atom] + 1 if isinstance(atom, str) and atom in reach.lasts else Dim.of(atom)
+    quotients = (one for one in count.atoms if isinstance(one, FloorDiv) and count == Dim.of(one))
+    found = next(quotients, None)
+    by = ZERO if found is None else found.denominator
+    return found if by.is_constant and by.constant > 0 else None
 
 
 def _reach(dim: Dim, reach: Reach) -> Dim:
@@ -226,7 +244,7 @@ def _of_value(dim: Dim, reach: Reach) -> Dim:
     if found is None:
         return _reach(dim, reach)
     k, divisor, rest = found
-    return k * _reach(divisor, reach) + _reach(rest, reach)
+    return _reach(k * divisor, reach) + _reach(rest, reach)
 
 
 def _remainder(dim: Dim, reach: Reach) -> tuple[int, Dim, Dim] | None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from relax_aot import driver
@@ -42,6 +43,14 @@ def test_a_project_in_source_needs_no_compiler_of_cuda(board: str) -> None:
     build = project.files["CMakeLists.txt"].decode()
     assert f"set(CMAKE_CUDA_ARCHITECTURES {project.board.cuda.sm})" in build  # type: ignore[union-attr]
     assert b".incbin" in project.files["gesture_cubin.c"]
+
+
+def test_a_million_elements_of_half_precision_fit() -> None:
+    """A block has many elements, so few blocks have all: no index passes an int32_t."""
+    text = "half (float16[n, m] x) => (float16[n, m] y) { y = Relu(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    options = Options(bounds={"n": (1, 4096), "m": (1, 4096)}, emit="cuda-source")
+    assert driver.compile_model(model, "jetson-orin-nano", options).launches
 
 
 DIGESTS = """
