@@ -57,6 +57,9 @@ class DevicePrinter(Printer):
     failure: tuple[str, ...] = _FAILURE
     order: Ordered | None = None
     """Of the loop over warps that is printed."""
+    only: Stmt | None = None
+    """Its loop that needs most registers, where there is one alone. What is behind it computes the
+    number of a lane again, so that no register holds it meanwhile."""
     unroll: frozenset[int] = frozenset()
     """The identities of loops whose variable is an index of an array of a thread."""
     inside: bool = False
@@ -78,6 +81,10 @@ class DevicePrinter(Printer):
         if ordered:
             self.lines.add(depth, "__syncwarp();")
         assert isinstance(after, DeviceScope)
+        if self.only is stmt:
+            lane = self.claimed.claim("lane")
+            self.lines.define(depth, lane, f"const int32_t {lane} = raot_lane();")
+            after = replace(after, names={**after.names, _LANE: lane})
         return replace(after, own=scope.own)
 
     def reserve(self, buffer: Buffer, scope: Scope, depth: int, storage: str = "") -> Scope:
@@ -148,8 +155,21 @@ class DevicePrinter(Printer):
         lane = self.claimed.claim("lane")
         self.lines.define(depth, lane, f"const int32_t {lane} = (int32_t)threadIdx.x % {LANES};")
         self.order = Ordered(loop.body, self.same)
+        crowded = [stmt for stmt in loop.body if _is_crowded(stmt)]
+        self.only = crowded[0] if len(crowded) == 1 else None
         inner = replace(scope, names={**scope.names, _LANE: lane}, own=False)
         self._one(loop, f"(int32_t)threadIdx.x / {LANES}", inner, depth)
+
+
+def _is_crowded(loop: Stmt) -> bool:
+    """Whether threads wait for each other in a serial loop, and columns of a factor are neighbors
+    in memory: each thread copies it from several addresses, and registers are few."""
+    if not isinstance(loop, For) or loop.axis:
+        return False
+    inner = [*walk(loop.body)]
+    calls = (stmt.kernel.name for stmt in inner if isinstance(stmt, Micro))
+    waits = any(isinstance(stmt, Barrier) for stmt in inner)
+    return waits and any(name.startswith("raot_load_right_steps_") for name in calls)
 
 
 def launch_body(

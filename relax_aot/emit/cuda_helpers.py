@@ -17,7 +17,7 @@ from relax_aot.emit.c_conditions import Conditions
 from relax_aot.emit.includes import RUNTIME
 from relax_aot.resources import data_dir
 
-_ALWAYS = ("index.h", "status.h", "fail.cuh")
+_ALWAYS = ("index.h", "status.h", "fail.cuh", "lane.cuh")
 _INCLUDE = re.compile(r'^#include "([\w/.]+)"\n', re.MULTILINE)
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 _FUNCTION = re.compile(r"__device__ inline [^(;={]*?\b(\w+)\(")

@@ -29,6 +29,7 @@ from relax_aot.ir.loops import (
     expressions,
     walk,
 )
+from relax_aot.microkernels import mma, mma_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +41,22 @@ class _Access:
     """The identities of the serial loops around it."""
     read: frozenset[str]
     written: frozenset[str]
+    later: frozenset[str] = frozenset()
+    """What is written by copies that no thread waits for here."""
 
     def of(self, same: Mapping[str, str]) -> _Access:
         """By one name for all buffers that may be the same memory."""
-        read, written = (
-            frozenset(same.get(name, name) for name in names) for names in (self.read, self.written)
+        read, written, later = (
+            frozenset(same.get(name, name) for name in names)
+            for names in (self.read, self.written, self.later)
         )
-        return replace(self, read=read, written=written)
+        return replace(self, read=read, written=written, later=later)
 
     def conflicts(self, other: _Access) -> bool:
-        touched = other.read | other.written
-        return not (self.written.isdisjoint(touched) and other.written.isdisjoint(self.read))
+        """With what is behind it. Whoever reads what a copy writes waits for the copy, and then
+        for all threads."""
+        touched, now = other.read | other.written, self.written - self.later
+        return not (now.isdisjoint(touched) and other.written.isdisjoint(self.read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +132,29 @@ def _collect(
                 written = frozenset(written_buffers((stmt,))) - own
                 read = frozenset(name for part in walk((stmt,)) for name in _read(part)) - own
                 if written or read:
-                    found.append(_Access(stmt, loops, read, written))
+                    found.append(_Access(stmt, loops, read, written, _written_later(stmt)))
+
+
+def _written_later(stmt: Stmt) -> frozenset[str]:
+    """The buffers that only copies write which no thread waits for."""
+    inner = [one for one in walk((stmt,)) if isinstance(one, Store | Micro)]
+    copies = [one for one in inner if isinstance(one, Micro) and one.kernel.name in COPIES]
+    others = written_buffers(tuple(one for one in inner if one not in copies))
+    return frozenset(written_buffers(tuple(copies))) - frozenset(others)
 
 
 def _read(stmt: Stmt) -> Iterator[str]:
-    return (expr.buffer.name for expr in expressions(stmt) if isinstance(expr, Load))
+    """What a micro-kernel writes counts as read, as it may add to it; copies do not."""
+    copied = stmt.written if isinstance(stmt, Micro) and stmt.kernel.name in COPIES else ()
+    loads = (expr for expr in expressions(stmt) if isinstance(expr, Load))
+    return (load.buffer.name for load in loads if load not in copied)
 
 
+COPIES = frozenset(kernel.name for kernel in (*mma.COPIES, *mma_bytes.COPIES))
 MOST = 16
 """Iterations of a loop that is unrolled for its addresses alone."""
-LONG = 4
-"""Iterations up to which compilers take loops apart."""
+LONG, LONG_OF_WARP = 4, 1
+"""Iterations up to which compilers take loops of threads apart, and those of warps."""
 
 
 def unrolled(kernel: Kernel) -> Iterator[int]:
@@ -149,7 +167,7 @@ def unrolled(kernel: Kernel) -> Iterator[int]:
 
 
 def _unrolled(body: tuple[Stmt, ...], *, within: bool) -> Iterator[int]:
-    """`within`: of a serial loop that stays one, with more than LONG iterations."""
+    """`within`: of a serial loop that stays one, of more iterations than compilers take apart."""
     for stmt in body:
         match stmt:
             case For(axis="") if stmt.extent.is_constant:
@@ -159,12 +177,17 @@ def _unrolled(body: tuple[Stmt, ...], *, within: bool) -> Iterator[int]:
                     yield id(stmt)
                     yield from _unrolled(stmt.body, within=within)
                 else:
-                    yield from _unrolled(stmt.body, within=within or here > LONG)
+                    most = LONG_OF_WARP if _is_of_warp(stmt.body) else LONG
+                    yield from _unrolled(stmt.body, within=within or here > most)
             case For():
                 yield from _unrolled(stmt.body, within=within or not stmt.axis)
             case If():
                 yield from _unrolled(stmt.then, within=within)
                 yield from _unrolled(stmt.otherwise, within=within)
+
+
+def _is_of_warp(body: tuple[Stmt, ...]) -> bool:
+    return any(buffer.scope == LANE for stmt in walk(body) for buffer, _ in _places(stmt))
 
 
 def _has_barrier(body: tuple[Stmt, ...]) -> bool:

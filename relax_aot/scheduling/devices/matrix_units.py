@@ -10,7 +10,7 @@ Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (media/docs/efficient_gemm.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -36,6 +36,7 @@ from relax_aot.scheduling.devices.operands import (
 )
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS, Unit
 from relax_aot.scheduling.devices.zero_points import ZeroPoints, zero_points
+from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
 
@@ -63,13 +64,16 @@ class Tile:
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """`large` ones where the tiles are at least `enough`, so that all processors of a device have
-    work, else `small` ones; `single` ones where a factor is copied element by element. Sums of
-    lines take registers: products with zero points have `narrow` tiles for large ones."""
+    work, else `small` ones, or `short` ones for bytes; `slim` ones for few columns; `single` ones
+    where a factor is copied element by element. Sums of lines take registers: products with zero
+    points have `narrow` tiles for large ones."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
-    small: Tile = Tile(64, 64, 64, (2, 2))
+    small: Tile = Tile(64, 128, 32, (2, 2))
     single: Tile = Tile(64, 64, 32, (2, 4))
+    short: Tile = Tile(64, 64, 64, (2, 2))
+    slim: Tile = Tile(128, 64, 32, (4, 1))
     enough: int = 16
 
 
@@ -108,10 +112,13 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     sides = ((product.found.left, product.rows), (product.found.right, product.columns))
     if not all(vector_axes(product, load, loops, bounds) for load, loops in sides):
         return [(tiles.single, ONE)]
+    half = product.found.sum.dtype is not DType.I32
+    if half and greatest(extent(product.columns), bounds) <= tiles.slim.columns:
+        return [(tiles.slim, ONE)]
     large = tiles.large if product.found.zeros == (0, 0) else tiles.narrow
     blocks = product.blocks(large.rows, large.columns)
     many = simplify(dim_min(blocks // tiles.enough, 1), bounds)
-    return [(large, many), (tiles.small, 1 - many)]
+    return [(large, many), (tiles.small if half else tiles.short, 1 - many)]
 
 
 def _unit(product: Product, kind: DType) -> Unit | None:
@@ -133,6 +140,20 @@ def _stored(product: Product, load: Load, kind: DType) -> bool:
     computed = product.found.computed_at(load)
     value = load if computed is None else computed.value
     return value.dtype is kind and isinstance(value, Load | Cast)
+
+
+def _halves(w: Writer, parts: Dim) -> Iterator[tuple[Dim, Dim]]:
+    """All parts in their order, each with the half of shared memory that it is in. Two parts are
+    no loop, so that compilers know all their addresses."""
+    if parts.is_constant and parts.constant <= 2:
+        for number in map(Dim.of, range(parts.constant)):
+            yield number, number
+        return
+    with w.range("pair", ceildiv(parts, 2)) as pair, w.range("half", 2) as half:
+        part = w.let("part", pair * 2 + half, ZERO, parts)
+        even = simplify(parts % 2, w.bounds) == 0
+        with w.when(*() if even else (below(part, parts),)):
+            yield part, half
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +213,13 @@ class _Launch:
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
             self._copy(sides, start, warp, batch, ZERO, ZERO)
-        with w.range("pair", ceildiv(parts, 2)) as pair, w.range("half", 2) as half:
-            part = w.let("part", pair * 2 + half, ZERO, parts)
-            even = simplify(parts % 2, w.bounds) == 0
-            with w.when(*() if even else (below(part, parts),)):
-                w.micro("raot_wait_copies")
-                w.add(Barrier("warp"))
-                with w.when(below(part + 1, parts)):
-                    self._copy(sides, start, warp, batch, 1 - half, (part + 1) * self.steps)
-                with w.range("k", self.steps // unit.steps) as k:
-                    self._multiply(sides, first, half, k * unit.steps, factors, sums, zeros)
+        for part, half in _halves(w, parts):
+            w.micro("raot_wait_copies")
+            w.add(Barrier("warp"))
+            with w.when(below(part + 1, parts)):
+                self._copy(sides, start, warp, batch, 1 - half, (part + 1) * self.steps)
+            with w.range("k", self.steps // unit.steps) as k:
+                self._multiply(sides, first, half, k * unit.steps, factors, sums, zeros)
         zeros.subtract(sums, parts * self.steps if product.padded else total)
         with w.range("lane", LANES, axis="lane") as lane:
             finish_sums(w, product, batch, *self._results(sides, start, first, sums, lane))

@@ -21,8 +21,8 @@ from tests.scheduling.devices.kernels import (
 )
 
 _ONE = Tile(32, 16, 16, (1, 1))
-TILES = Tiles(Tile(32, 32, 16, (2, 1)), Tile(32, 32, 16, (1, 2)), _ONE, _ONE, enough=2)
-"""Small ones: two blocks or more take the large tile."""
+TILES = Tiles(Tile(32, 32, 16, (2, 1)), Tile(32, 32, 16, (1, 2)), _ONE, _ONE, _ONE, _ONE, enough=2)
+"""Small ones: two blocks or more take the large tile, 16 columns and less the last one."""
 BIAS = "max((cast(cast(sum, f32, wrap), f16, wrap) + %b[j]), 0.0:f16)"
 
 
