@@ -40,7 +40,7 @@ from relax_aot.planning.text import plan_text
 from relax_aot.progress import finished, note, step
 from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
-from relax_aot.project.cuda import assemble_device, assemble_device_entries, device_of
+from relax_aot.project.cuda import Device, assemble_device, assemble_device_entries
 from relax_aot.project.cuda_board import require_device
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
@@ -188,11 +188,7 @@ def compile_module(
 def _assembled(module: Module, planned: _Planned, board: Board, options: Options) -> Project:
     name = model_name(module, options)
     if board.cuda is not None:
-        device = device_of(board, nvrtc.cubin, options.emit)
-        on_gpu = assemble_device(
-            planned.original, planned.plan, name, device, options.weights, options.optimize,
-            ordered=options.numerics == "ordered", also=options.further,
-        )  # fmt: skip
+        on_gpu = assemble_device(planned.original, planned.plan, name, _device(board, options))
         require_fit(board, on_gpu.needs, weights_apart=False)
         return replace(on_gpu, fusion=planned.fusion, floats=planned.floats)
     built = project.assemble(
@@ -368,15 +364,19 @@ def compile_entries(
     ]
     name = options.name or "model"
     if board.cuda is not None:
-        device = device_of(board, nvrtc.cubin, options.emit)
-        return assemble_device_entries(
-            parts, name, device, options.weights, options.optimize,
-            ordered=options.numerics == "ordered", also=options.further,
-        )  # fmt: skip
+        return assemble_device_entries(parts, name, _device(board, options))
     return assemble_entries(
         parts, name, board, options.weights, options.optimize, _regions(board, options),
         stepwise=options.stepwise, ordered=options.numerics == "ordered", also=options.further,
         threads=options.threads, functions=options.functions,
+    )  # fmt: skip
+
+
+def _device(board: Board, options: Options) -> Device:
+    assert board.cuda is not None
+    return Device(
+        board, board.cuda, nvrtc.cubin, options.emit == "cuda-source", options.weights,
+        options.optimize, options.numerics == "ordered", options.further,
     )  # fmt: skip
 
 

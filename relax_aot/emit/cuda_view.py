@@ -11,7 +11,8 @@ from relax_aot.emit.arenas import LocalView
 from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.cuda_control import Call
-from relax_aot.emit.cuda_program import DeviceProgram, on_device
+from relax_aot.emit.cuda_launcher import on_device
+from relax_aot.emit.cuda_program import DeviceProgram
 from relax_aot.emit.interface import Interface, Port
 from relax_aot.emit.lengths import first_c, grown, header_c
 from relax_aot.emit.step_code import mentioned

@@ -46,12 +46,17 @@ class CubinView:
 @dataclass(frozen=True, slots=True)
 class Device:
     """What the kernels of a project are made for; `compile_kernels` makes their machine code,
-    unless `source_only` leaves that to the user."""
+    unless `source_only` leaves that to the user. The other options are those of the command line,
+    `further` as the header lists them."""
 
     board: Board
     cuda: Cuda
     compile_kernels: Compile
     source_only: bool
+    weights: str
+    optimize: str
+    ordered: bool
+    further: tuple[str, ...]
 
     @property
     def toolkits(self) -> tuple[int, ...]:
@@ -61,29 +66,18 @@ class Device:
     def machine(self) -> Machine:
         return Machine(self.cuda.sm, self.toolkits)
 
+    @property
+    def options(self) -> str:
+        """As the header of a project tells them."""
+        return options_text(self.board, self.optimize, self.weights, self.further, stepwise=False)
 
-def device_of(board: Board, compile_kernels: Compile, emit: str) -> Device:
-    """`emit` is one of project.cuda_board.EMIT."""
-    assert board.cuda is not None
-    return Device(board, board.cuda, compile_kernels, emit == "cuda-source")
 
-
-def assemble_device(
-    module: Module,
-    plan: Plan,
-    name: str,
-    device: Device,
-    weights: str = "auto",
-    optimize: str = "speed",
-    *,
-    ordered: bool = False,
-    also: Sequence[str] = (),
-) -> Project:
+def assemble_device(module: Module, plan: Plan, name: str, device: Device) -> Project:
     """The project of one model."""
     board = device.board
     sources = emit_device(
-        plan, name, device.machine, weights, meanings(module), ordered=ordered,
-        options=options_text(board, optimize, weights, also, stepwise=False),
+        plan, name, device.machine, device.weights, meanings(module), ordered=device.ordered,
+        options=device.options,
     )  # fmt: skip
     files = _files(device, sources, [(plan, sources.interface)], {"": sources.interface})
     return Project(
@@ -92,29 +86,19 @@ def assemble_device(
     )  # fmt: skip
 
 
-def assemble_device_entries(
-    parts: Sequence[Compiled],
-    name: str,
-    device: Device,
-    weights: str = "auto",
-    optimize: str = "speed",
-    *,
-    ordered: bool = False,
-    also: Sequence[str] = (),
-) -> EntriesProject:
+def assemble_device_entries(parts: Sequence[Compiled], name: str, device: Device) -> EntriesProject:
     """The project of several entries."""
-    board = device.board
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
     sources = emit_device_entries(
-        emitted, name, device.machine, weights, ordered=ordered,
-        options=options_text(board, optimize, weights, also, stepwise=False),
+        emitted, name, device.machine, device.weights, ordered=device.ordered,
+        options=device.options,
     )  # fmt: skip
     interfaces = {
         part.name: view.interface for part, view in zip(parts, sources.entries, strict=True)
     }
     planned = list(zip((part.plan for part in parts), interfaces.values(), strict=True))
     files = _files(device, sources, planned, interfaces)
-    return entries_project(parts, sources, files, board, _units(sources))
+    return entries_project(parts, sources, files, device.board, _units(sources))
 
 
 def _units(sources: Sources) -> tuple[str, ...]:
