@@ -27,6 +27,7 @@ from relax_aot.scheduling.devices import attention
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.passes import (
     barriers,
+    byte_lines,
     fma,
     fractions,
     function_strips,
@@ -96,6 +97,7 @@ def schedule_device(module: Module, target: Target, numerics: str = "blocked") -
         module = attention.run(module, target)
     module = fma.run(fractions.plain(module), target)
     module = place_parameters(without_unused_module(module), parameters_of(module))
+    module = byte_lines.run(module, target)
     folded = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
     return devices.run(replace(module, kernels=tuple(folded)), target)
 

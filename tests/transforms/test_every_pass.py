@@ -23,7 +23,7 @@ from relax_aot.scheduling.targets import all_targets
 from relax_aot.transforms import PIPELINE, interface
 from tests.transforms.examples import agrees, example_module, shown
 
-TARGETS = {target.name: target for target in all_targets()}
+TARGETS = {target.name: target for target in all_targets(device=True)}
 Run = Callable[[ModuleType, Module, Example], tuple[Module, str]]
 """The module after a pass, and the reasons that it gives for what it left."""
 

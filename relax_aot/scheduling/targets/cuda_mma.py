@@ -13,6 +13,6 @@ TARGET = replace(
     cuda.TARGET,
     name="cuda_mma",
     needs=("mma_f16", "mma_bf16", "mma_i8", "cp_async"),
-    matrices=(DType.F16, DType.BF16),
+    matrices=(DType.F16, DType.BF16, DType.I8, DType.U8),
     nests=(matrix_product, product),
 )
