@@ -253,6 +253,13 @@ def test_options(options: dict[str, Any], said: str, tmp_path: Path) -> None:
         rx.load_llm(SMALL.write(tmp_path / "tiny"), **options)
 
 
+def test_windows_of_lengths_are_refused(tmp_path: Path) -> None:
+    """Positions are counted from the first token of the caches."""
+    source = rx.load_llm(SMALL.write(tmp_path / "tiny"), context=16)
+    with pytest.raises(rx.RelaxAotError, match="--window m=8: the module was loaded without"):
+        rx.compile(source, window={"m": 8})
+
+
 @pytest.mark.parametrize(
     ("name", "used", "most"),
     [("Mistral", True, 9), ("Qwen2", True, 9), ("Qwen2", False, 512), ("Qwen3", True, 9)],
