@@ -82,7 +82,7 @@ def _shards(folder: Path) -> dict[str, Tensor]:
         raise ModelError(f"{index} has no weight_map of files by tensor")
     found: dict[str, Tensor] = {}
     for file in sorted(set(listed.values())):
-        if Path(file).name != file or "\\" in file or "\0" in file:
+        if Path(file).name != file or "\\" in file or not file.isprintable():
             raise ModelError(f"{index}: {printable(file)!r} is not the name of a file")
         shard = read(folder / file)
         twice = sorted(shard.keys() & found.keys())

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from relax_aot.frontends import ModelError, UnsupportedError
 from relax_aot.frontends.bounds import printable
 
 GREATEST_SIZE = 2**24
 """Of a width, a vocabulary or a number of layers: larger ones are errors of the file."""
+LEAST_NUMBER, GREATEST_NUMBER = map(float, (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,8 @@ class Config:
         """A positive number."""
         value = self._value(name, default)
         real = isinstance(value, int | float) and not isinstance(value, bool)
-        if not real or not 0 < value < math.inf:
-            raise self.wrong(name, "a positive number")
+        if not real or not LEAST_NUMBER <= value <= GREATEST_NUMBER:
+            raise self.wrong(name, "a positive number of float32")
         return float(value)
 
     def flag(self, name: str, *, default: bool = False) -> bool:

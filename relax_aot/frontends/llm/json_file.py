@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,7 @@ def json_object(text: bytes, what: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = next(name for name, times in Counter(n for n, _ in pairs).items() if times > 1)
             raise ModelError(f"{what} has {printable(twice)!r} twice")
         return found
 

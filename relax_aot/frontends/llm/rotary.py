@@ -10,7 +10,7 @@ import numpy as np
 
 from relax_aot.frontends import ModelError, UnsupportedError
 from relax_aot.frontends.bounds import printable
-from relax_aot.frontends.llm.config import Config
+from relax_aot.frontends.llm.config import GREATEST_NUMBER, Config
 from relax_aot.ops._op import Array
 
 
@@ -24,7 +24,7 @@ def frequencies(config: Config, size: int) -> Array:
     theta = at.number("rope_theta", 10000.0)
     plain = np.array([theta ** (-number / size) for number in range(0, size, 2)])
     if given is None:
-        return plain.astype(np.float32)
+        return _finite(plain, at)
     given.only("partial_rotary_factor", 1, 1.0)
     kind = given.fields.get("rope_type", given.fields.get("type", "default"))
     scaling = SCALINGS.get(kind) if isinstance(kind, str) else None
@@ -33,7 +33,14 @@ def frequencies(config: Config, size: int) -> Array:
             f"{given.file}: rope_type={printable(str(kind))} is not supported, only "
             + ", ".join(sorted(SCALINGS))
         )
-    return scaling(plain, given).astype(np.float32)
+    return _finite(scaling(plain, given), given)
+
+
+def _finite(values: Array, given: Config) -> Array:
+    """In float32, which a tiny factor may exceed."""
+    if not values.max() <= GREATEST_NUMBER:
+        raise ModelError(f"{given.file}: its rotary positions are beyond float32")
+    return values.astype(np.float32)
 
 
 def _default(plain: Array, _: Config) -> Array:

@@ -45,6 +45,12 @@ FILES: dict[str, tuple[bytes, str]] = {
     "deep": (with_header(b"[" * 100_000, b""), "nested too deeply"),
     "a list": (with_header(b"[]", b""), "is not a JSON object"),
     "a name twice": (with_header(b'{"a": 1, "a": 2}', b""), "has 'a' twice"),
+    "a name twice behind many": (
+        with_header(
+            b'{%s "a": 1, "a": 2}' % b"".join(b'"%d": 1,' % n for n in range(100_000)), b""
+        ),
+        "has 'a' twice",
+    ),
     "a number for a tensor": (with_header(b'{"a": 1}', b""), "its fields are not"),
     "a field too many": (with_header(entry(more=1), EIGHT), "its fields are not"),
     "an unknown type": (with_header(entry("F31"), EIGHT), "its type 'F31' is unknown"),
@@ -160,6 +166,11 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
     "heads of odd size": (changed(head_dim=3), "rotary positions rotate pairs"),
     "an epsilon below 0": (changed(rms_norm_eps=-1), "rms_norm_eps is -1, expected a positive"),
     "an epsilon that is no number": (changed(rms_norm_eps=float("nan")), "expected a positive"),
+    "an epsilon beyond float32": (changed(rms_norm_eps=10**400), "expected a positive number of"),
+    "a base beyond float32": (changed(rope_theta=1e-320), "rope_theta is 1e-320, expected a pos"),
+    "a scaling beyond float32": (
+        changed(rope_theta=1e-30, head_dim=64, rope_scaling={"type": "linear", "factor": 1e-30}),
+        "rope_scaling: its rotary positions are beyond float32"),
     "a flag that is a number": (changed(attention_bias=1), "attention_bias is 1, expected true"),
     "another activation": (changed(hidden_act="gelu"), "hidden_act=gelu is not supported, only"),
     "quantized weights": (changed(quantization_config={"bits": 4}), "quantization_config="),
@@ -176,6 +187,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
                           "has 1 tensors that its architecture does not have: extra"),
     "an index without a map": (index(None), "has no weight_map"),
     "an index of other folders": (index({NORM: "../one.safetensors"}), "is not the name of a file"),
+    "an index of no text": (index({NORM: "\ud800"}), "'?' is not the name of a file"),
     "an index of a missing file": (index({NORM: "two.safetensors"}), "No such file"),
     "an index of other tensors": (index({"a": "one.safetensors"}), "has no tensor 'a'"),
     "tensors in two files": (two_shards, "is in one.safetensors and two.safetensors"),

@@ -29,7 +29,7 @@ def shape_of(config: Config) -> Shape:
     names = given if isinstance(given, list) else []
     found = next((known[name] for name in names if isinstance(name, str) and name in known), None)
     if found is None:
-        said = ", ".join(printable(str(name)) for name in names) or "none"
+        said = printable(", ".join(map(str, names))) or "none"
         raise UnsupportedError(
             f"{config.file}: its architecture is {said}; supported are {', '.join(known)}"
         )
