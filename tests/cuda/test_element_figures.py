@@ -23,7 +23,7 @@ pytestmark = [needs_compilers, needs_disassembler]
 SYMBOLS = "symbol n in 1..9000\nsymbol m in 1..1000\n"
 HALVES = KERNELS["elements"].replace("f32", "f16")
 TEXTS = {**KERNELS, "halves": HALVES}
-VECTORS = {"elements": 2, "halves": 2, "quantized elements": 5}
+VECTORS = {"elements": 2, "halves": 2, "quantized elements": 5, "parts of rows": 3}
 """Accesses of 16 bytes: loads and stores."""
 NAMES = (*VECTORS, "transposed", "softmax", "columns", "recurrence", "a whole tensor",
          "scratch of rows")  # fmt: skip

@@ -172,7 +172,7 @@ class Form:
 
     def elements(self, group: Group, nest: Nest, own: Sequence[Buffer]) -> None:
         w, threads = self.w, self.target.threads
-        strips = strips_of(nest)
+        strips = strips_of(nest, self.bounds_of(group.scalars))
         if strips is not None and nest.greatest >= threads * strips.width:
             with (
                 parallel(w, "b", self.blocks(nest, threads * strips.width), "block") as block,

@@ -4,11 +4,12 @@ loads and stores 16 bytes of them at once. The last thread computes what is left
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from relax_aot import microkernels
 from relax_aot.ir.axes import REGISTER
-from relax_aot.ir.dims import ONE, ZERO, Dim, row_major
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, row_major, simplify
 from relax_aot.ir.loops import (
     Binary,
     Buffer,
@@ -17,6 +18,7 @@ from relax_aot.ir.loops import (
     For,
     If,
     Index,
+    Let,
     Load,
     Micro,
     Reserve,
@@ -26,6 +28,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.microkernels.warp import VECTORS
+from relax_aot.scheduling.contraction import stride
 from relax_aot.scheduling.devices.nests import Nest
 from relax_aot.scheduling.devices.proofs import accessed
 from relax_aot.scheduling.nest import without_lets
@@ -37,16 +40,23 @@ BYTES = 16
 @dataclass(frozen=True, slots=True)
 class Strips:
     """A nest whose results are contiguous, with the buffers that are loaded and stored in strips of
-    `width` elements; `body` without names of sizes."""
+    `width` elements; `body` without names of sizes. `rows`: loads whose elements of a strip are
+    neighbors too, such as those of a bias, since rows are whole numbers of strips."""
 
     nest: Nest
     body: tuple[Stmt, ...]
     loaded: tuple[Buffer, ...]
     stored: tuple[Buffer, ...]
+    rows: tuple[Load, ...] = ()
 
     @property
     def width(self) -> int:
         return BYTES // min(buffer.dtype.bytes for buffer in (*self.loaded, *self.stored))
+
+    def with_rows(self, loads: Sequence[Load], bounds: Bounds) -> Strips:
+        """With those of the loads that are in rows."""
+        rows = (load for load in loads if _is_in_row(load, self.nest, self.width, bounds))
+        return replace(self, rows=tuple(rows))
 
     def write(self, w: Writer, at: Dim) -> None:
         """Strip `at`."""
@@ -67,13 +77,15 @@ class Strips:
             for at in self._steps(buffer):
                 target = Load(own[buffer.name], (at,))
                 w.add(_copy("load", _at(buffer, first + at), target))
+        strips = self._row_strips(w, first)
         name = w.fresh("q")
         q = Dim.of(name)
 
         def in_strip(expr: Expr) -> Expr:
-            if not isinstance(expr, Load) or expr.buffer not in self.loaded:
+            if not isinstance(expr, Load):
                 return expr
-            return Load(own[expr.buffer.name], (q,))
+            strip = own[expr.buffer.name] if expr.buffer in self.loaded else strips.get(expr)
+            return expr if strip is None else Load(strip, (q,))
 
         body = tuple(
             Store(own[stmt.buffer.name], (q,), stmt.value) if isinstance(stmt, Store) else stmt
@@ -86,6 +98,23 @@ class Strips:
             for at in self._steps(buffer):
                 source = Load(own[buffer.name], (at,))
                 w.add(_copy("store", source, _at(buffer, first + at)))
+
+    def _row_strips(self, w: Writer, first: Dim) -> dict[Load, Buffer]:
+        """Loads the strips of rows."""
+        strips: dict[Load, Buffer] = {}
+        used = {symbol for one in self.rows for dim in one.index for symbol in dim.symbols}
+        lets = [let for let in self.nest.variables(first) if let.name in used]
+        at = {let.name: Dim.of(w.fresh(let.name)) for let in lets}
+        w.add(*(Let(str(at[let.name]), let.value) for let in lets))
+        for load in self.rows:
+            name = w.fresh(f"{load.buffer.name}_strip")
+            strips[load] = Buffer(name, load.dtype, (Dim.of(self.width),), REGISTER)
+            w.add(Reserve(strips[load]))
+            for step in self._steps(load.buffer):
+                *outer, last = (dim.substitute(at) for dim in load.index)
+                source = Load(load.buffer, (*outer, last + step))
+                w.add(_copy("load", source, Load(strips[load], (step,))))
+        return strips
 
     def _steps(self, buffer: Buffer) -> list[Dim]:
         """Where vectors of a strip begin."""
@@ -102,7 +131,7 @@ def _at(buffer: Buffer, first: Dim) -> Load:
     return Load(buffer, (*(ZERO,) * (buffer.rank - 1), first))
 
 
-def strips_of(nest: Nest) -> Strips | None:
+def strips_of(nest: Nest, bounds: Bounds) -> Strips | None:
     """The nest in strips; None where a result is not contiguous."""
     body = without_lets(nest.body)
     if not all(isinstance(stmt, Declare | Store) for stmt in body):
@@ -116,7 +145,27 @@ def strips_of(nest: Nest) -> Strips | None:
     indices = [load for load, _ in accesses if load.buffer in stored]
     if len(indices) != len(stored):
         return None
-    return Strips(nest, body, tuple(b for b in loaded if b not in apart), tuple(stored))
+    strips = Strips(nest, body, tuple(b for b in loaded if b not in apart), tuple(stored))
+    others = dict.fromkeys(load for load, _ in accesses if load.buffer in apart)
+    return strips.with_rows([*others], bounds)
+
+
+def _is_in_row(load: Load, nest: Nest, width: int, bounds: Bounds) -> bool:
+    """Whether the elements of each strip are neighbors in memory, and whole vectors."""
+    *outer, inner = nest.loops
+    if load.dtype not in VECTORS or load.buffer.rank == 0 or width * load.dtype.bytes % BYTES:
+        return False
+    steps = [stride(load, loop.variable) for loop in outer]
+    if stride(load, inner.variable) != 1 or None in steps:
+        return False
+    starts = dict.fromkeys((loop.variable for loop in outer), ZERO)
+    start = row_major(load.index, load.buffer.shape).substitute(
+        {**starts, inner.variable: inner.start}
+    )
+    each = BYTES // load.dtype.bytes
+    multiples = [start, *(step for step in steps if step is not None)]
+    whole = simplify(inner.extent % width, bounds) == 0
+    return whole and all(simplify(dim % each, bounds) == 0 for dim in multiples)
 
 
 def _is_contiguous(load: Load, nest: Nest) -> bool:

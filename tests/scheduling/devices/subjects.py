@@ -36,6 +36,14 @@ KERNELS = {
             }
           }
         }""",
+    "parts of rows": """
+        kernel @k(%x: f32[n, 3, 64], %b: f32[24]) -> (%y: f32[n, 24]) {
+          for i in 0..n {
+            for j in 0..24 {
+              %y[i, j] = ((%x[i, 2, j + 8] * %b[j]) + %x[i, 0, 2*j + 1])
+            }
+          }
+        }""",
     "transposed": """
         kernel @k(%x: f32[n, m]) -> (%y: f32[m, n]) {
           for i in 0..m {
