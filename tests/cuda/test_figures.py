@@ -103,6 +103,28 @@ BYTES = """
         }
       }
     }"""
+BYTE_WINDOWS = """
+    symbol n in 1..64
+    kernel @conv(%x: i8[n, 28, 28, 64], %w: i8[96, 3, 3, 64]) -> (%y: i32[n, 28, 28, 96]) {
+      for b in 0..n {
+        for i in 0..28 {
+          for j in 0..28 {
+            for c in 0..96 {
+              local sum: i32 = 0:i32
+              for k in max(-i + 1, 0)..min(-i + 29, 3) {
+                for l in max(-j + 1, 0)..min(-j + 29, 3) {
+                  for d in 0..64 {
+                    sum = (sum + ((cast(%x[b, i + k - 1, j + l - 1, d], i32, wrap) - 3:i32)
+                      * cast(%w[c, k, l, d], i32, wrap)))
+                  }
+                }
+              }
+              %y[b, i, j, c] = sum
+            }
+          }
+        }
+      }
+    }"""
 ATTENTION = """
 symbol n in 1..4096
 func @main(%q: f32[4, n, 64], %k: f32[4, 64, n], %v: f32[4, n, 64]) {
@@ -183,6 +205,9 @@ SUBJECTS = {
         BYTES.replace("j, k", "k, j"),
         matrix_product,
         lambda loop: len(loop.instructions) <= 8 * loop.mix["IMMA"],
+    ),
+    "convolution of bytes, channels last": Subject(
+        BYTE_WINDOWS, matrix_product, lambda loop: len(loop.instructions) <= 8 * loop.mix["IMMA"]
     ),
     "one row f32": Subject(one_row("f32", "k, j"), product, loads_vectors, 0.5, cuda.TARGET),
     "one row f16, weights by columns": Subject(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import relax_aot as rx
@@ -41,6 +43,18 @@ def test_a_model_of_small_products_spills_nothing(board: str) -> None:
     project = rx.compile(GESTURE, board=board, bounds={"n": 128}).built
     cuda = load_board(board).cuda
     assert cuda is not None and cuda.toolkits
+    text = project.files[f"{project.name}.cu"].decode()
+    for toolkit in cuda.toolkits:
+        assert spilled(text, project.name, cuda.sm, toolkit) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("board", ["jetson-orin-nano", "jetson-xavier", "jetson-thor", "cuda-sm90"])
+def test_a_model_of_bytes_spills_nothing(board: str, shared_models: Path) -> None:
+    model = shared_models / "resnet8_int8_qdq.onnx"
+    project = rx.compile(model, board=board, emit="cuda-source").built
+    cuda = load_board(board).cuda
+    assert cuda is not None
     text = project.files[f"{project.name}.cu"].decode()
     for toolkit in cuda.toolkits:
         assert spilled(text, project.name, cuda.sm, toolkit) == {}
