@@ -272,7 +272,7 @@ EXAMPLES = (
                 %s[i] = total
               }
             }
-            kernel @double_y(%t: f32[n, 4]) -> (%y: f32[n, 4]) {
+            kernel @double_y(%t: f32[n, 4]) -> (%y: f32[n, 4]) in_place (%t = %y) {
               for i in 0..n {
                 for j in 0..4 {
                   %y[i, j] = (%t[i, j] + %t[i, j])
