@@ -4,13 +4,14 @@ loads and stores 16 bytes of them at once. The last thread computes what is left
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from relax_aot import microkernels
 from relax_aot.ir.axes import REGISTER
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, row_major, simplify
 from relax_aot.ir.loops import (
+    LOGICAL,
     Binary,
     Buffer,
     Declare,
@@ -22,9 +23,12 @@ from relax_aot.ir.loops import (
     Load,
     Micro,
     Reserve,
+    Select,
     Stmt,
     Store,
+    expressions,
     index_dims,
+    parts,
 )
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.microkernels.warp import VECTORS
@@ -147,7 +151,21 @@ def strips_of(nest: Nest, bounds: Bounds) -> Strips | None:
         return None
     strips = Strips(nest, body, tuple(b for b in loaded if b not in apart), tuple(stored))
     others = dict.fromkeys(load for load, _ in accesses if load.buffer in apart)
-    return strips.with_rows([*others], bounds)
+    conditional = {load for stmt in body for load in _conditional(stmt)}
+    return strips.with_rows([load for load in others if load not in conditional], bounds)
+
+
+def _conditional(stmt: Stmt) -> Iterator[Load]:
+    """Loads under a condition: without it, their elements may not exist."""
+    for expr in expressions(stmt):
+        match expr:
+            case Select(_, then, otherwise):
+                sides: tuple[Expr, ...] = (then, otherwise)
+            case Binary(op, _, right) if op in LOGICAL:
+                sides = (right,)
+            case _:
+                continue
+        yield from (part for side in sides for part in parts(side) if isinstance(part, Load))
 
 
 def _is_in_row(load: Load, nest: Nest, width: int, bounds: Bounds) -> bool:

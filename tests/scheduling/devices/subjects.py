@@ -44,6 +44,14 @@ KERNELS = {
             }
           }
         }""",
+    "rows of which one is chosen": """
+        kernel @k(%x: f32[n, 8], %b: f32[n, 16]) -> (%y: f32[n, 24]) {
+          for i in 0..n {
+            for j in 0..24 {
+              %y[i, j] = select((index(j) < index(8)), %x[i, j], %b[i, j - 8])
+            }
+          }
+        }""",
     "transposed": """
         kernel @k(%x: f32[n, m]) -> (%y: f32[m, n]) {
           for i in 0..m {
