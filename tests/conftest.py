@@ -64,7 +64,9 @@ AS_SHIPPED = ("end_to_end/test_equal.py", "end_to_end/test_projects.py")
 QUICK_FLAGS = (
     "-O0", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF", "-fno-strict-aliasing",
 )  # fmt: skip
-# The optimizer takes two thirds of a build with sanitizers, and they see more without it.
+# Quick builds have no instructions of this machine, whose intrinsics take long to read, and no
+# optimizer behind sanitizers, which takes two thirds of their build. `make test-all` has both.
+WHOLE_FLAGS = ("-march=native", *QUICK_FLAGS)
 SANITIZE_FLAGS = tuple("-O0" if flag == "-O1" else flag for flag in host.SANITIZE_FLAGS)
 
 # Folders and files whose tests take long, as they have many cases of one kind. The gate runs one
@@ -128,15 +130,17 @@ def clang_format() -> str:
 @pytest.fixture(autouse=True)
 def quick_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Quick builds for the host where a folder's subject allows them."""
-    monkeypatch.setattr("relax_aot.verify.host.SANITIZE_FLAGS", SANITIZE_FLAGS)
+    chosen = request.config.getoption("markexpr")
+    if chosen:
+        monkeypatch.setattr("relax_aot.verify.host.SANITIZE_FLAGS", SANITIZE_FLAGS)
     if not request.path.is_relative_to(ROOT / "tests"):
         return  # a sample of the tests of this file
     path = request.path.relative_to(ROOT / "tests")
-    gate = request.config.getoption("markexpr") == "not long"
-    quick = QUICK_IN_THE_GATE if gate and path.as_posix() not in AS_SHIPPED else ()
-    if path.parts[0] in (*QUICK, *quick):
+    gate = chosen == "not long" and path.as_posix() not in AS_SHIPPED
+    if path.parts[0] in (*QUICK, *(QUICK_IN_THE_GATE if gate else ())):
+        flags = QUICK_FLAGS if chosen else WHOLE_FLAGS
         for module in ("host", "figures"):
-            monkeypatch.setattr(f"relax_aot.verify.{module}.OPTIMISE_FLAGS", QUICK_FLAGS)
+            monkeypatch.setattr(f"relax_aot.verify.{module}.OPTIMISE_FLAGS", flags)
 
 
 @pytest.fixture

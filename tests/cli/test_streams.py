@@ -15,6 +15,7 @@ import pytest
 
 from relax_aot.cli.main import cli, main
 from tests.conftest import ROOT
+from tests.frontends.llm.checkpoints import Llama
 
 GESTURE = str(ROOT / "examples" / "gesture" / "gesture.onnx")
 LAST = ("--bound", "n=4", "--quiet")
@@ -24,6 +25,7 @@ ANSWERS: dict[str, list[tuple[str, ...]]] = {
     "doctor": [("doctor",)],
     "completion": [("completion", "bash")],
     "compile": [("compile", GESTURE, "-o", "out", *LAST)],
+    "llm": [("llm", "tiny", "--context", "8", "-o", "out", "--quiet")],
     "verify": [("verify", GESTURE, "--at", "n=2", *LAST)],
     "report": [("report", GESTURE, "-o", "-", "--format", "txt", *LAST)],
     "plan": [("plan", "plan.csv")],
@@ -36,6 +38,7 @@ WHY = {"full": "No space left", "closed": "it is closed", "pipe": "Broken pipe"}
 
 def prepared(folder: Path) -> Path:
     (folder / "plan.csv").write_text("id,lower,upper,size\n1,0,2,64\n")
+    Llama(layers=1).write(folder / "tiny")
     return folder
 
 
