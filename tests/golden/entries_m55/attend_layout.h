@@ -64,8 +64,7 @@ RAOT_STATIC_ASSERT(ATTEND_PREFILL_Y_BYTES >= 0 && ATTEND_PREFILL_Y_BYTES <= INT3
                    "ATTEND_PREFILL_Y_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(ATTEND_PREFILL_ARENA_BYTES >= 0 && ATTEND_PREFILL_ARENA_BYTES <= INT32_MAX,
                    "ATTEND_PREFILL_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(INT32_MAX >=
-                       4LL * (long long)ATTEND_M_MAX + 12LL * (long long)ATTEND_N_MAX + 12LL,
+RAOT_STATIC_ASSERT(INT32_MAX >= (long long)ATTEND_M_MAX + 2LL * (long long)ATTEND_N_MAX + 11LL,
                    "indices must fit int32_t: lower a bound");
 
 enum {
@@ -90,7 +89,7 @@ enum {
 
 RAOT_STATIC_ASSERT(ATTEND_DECODE_ARENA_BYTES >= 0 && ATTEND_DECODE_ARENA_BYTES <= INT32_MAX,
                    "ATTEND_DECODE_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(INT32_MAX >= 6LL * (long long)ATTEND_M_MAX + 8LL,
+RAOT_STATIC_ASSERT(INT32_MAX >= (long long)ATTEND_M_MAX + 8LL,
                    "indices must fit int32_t: lower a bound");
 
 enum {

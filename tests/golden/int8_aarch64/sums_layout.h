@@ -64,7 +64,7 @@ RAOT_STATIC_ASSERT(SUMS_SUM_BYTES >= 0 && SUMS_SUM_BYTES <= INT32_MAX,
                    "SUMS_SUM_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(SUMS_ARENA_BYTES >= 0 && SUMS_ARENA_BYTES <= INT32_MAX,
                    "SUMS_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(INT32_MAX >= 48LL * (long long)SUMS_N_MAX + 255LL,
+RAOT_STATIC_ASSERT(INT32_MAX >= 2LL * (long long)SUMS_N_MAX + 255LL,
                    "indices must fit int32_t: lower a bound");
 
 #endif

@@ -72,7 +72,7 @@ RAOT_STATIC_ASSERT(WORDS_TAGS_BYTES >= 0 && WORDS_TAGS_BYTES <= INT32_MAX,
                    "WORDS_TAGS_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(WORDS_ARENA_BYTES >= 0 && WORDS_ARENA_BYTES <= INT32_MAX,
                    "WORDS_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(INT32_MAX >= (long long)WORDS_BATCH_MAX + 2LL * (long long)WORDS_N_MAX + 56LL,
+RAOT_STATIC_ASSERT(INT32_MAX >= (long long)WORDS_BATCH_MAX + (long long)WORDS_N_MAX + 56LL,
                    "indices must fit int32_t: lower a bound");
 
 #endif

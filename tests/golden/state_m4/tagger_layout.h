@@ -68,7 +68,7 @@ RAOT_STATIC_ASSERT(TAGGER_TAGS_BYTES >= 0 && TAGGER_TAGS_BYTES <= INT32_MAX,
                    "TAGGER_TAGS_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(TAGGER_ARENA_BYTES >= 0 && TAGGER_ARENA_BYTES <= INT32_MAX,
                    "TAGGER_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(INT32_MAX >= 4LL * (long long)TAGGER_BATCH_MAX + (long long)TAGGER_N_MAX + 42LL,
+RAOT_STATIC_ASSERT(INT32_MAX >= (long long)TAGGER_BATCH_MAX + (long long)TAGGER_N_MAX + 42LL,
                    "indices must fit int32_t: lower a bound");
 
 #endif

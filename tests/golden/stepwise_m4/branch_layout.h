@@ -49,7 +49,7 @@ RAOT_STATIC_ASSERT(BRANCH_Y_BYTES >= 0 && BRANCH_Y_BYTES <= INT32_MAX,
                    "BRANCH_Y_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(BRANCH_ARENA_BYTES >= 0 && BRANCH_ARENA_BYTES <= INT32_MAX,
                    "BRANCH_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(INT32_MAX >= 8LL * (long long)BRANCH_N_MAX + 15LL,
+RAOT_STATIC_ASSERT(INT32_MAX >= 2LL * (long long)BRANCH_N_MAX + 8LL,
                    "indices must fit int32_t: lower a bound");
 
 #endif

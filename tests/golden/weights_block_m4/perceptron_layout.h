@@ -50,7 +50,7 @@ RAOT_STATIC_ASSERT(PERCEPTRON_CHANCES_BYTES >= 0 && PERCEPTRON_CHANCES_BYTES <= 
                    "PERCEPTRON_CHANCES_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(PERCEPTRON_ARENA_BYTES >= 0 && PERCEPTRON_ARENA_BYTES <= INT32_MAX,
                    "PERCEPTRON_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(INT32_MAX >= 8LL * (long long)PERCEPTRON_BATCH_MAX + 24LL,
+RAOT_STATIC_ASSERT(INT32_MAX >= 2LL * (long long)PERCEPTRON_BATCH_MAX + 24LL,
                    "indices must fit int32_t: lower a bound");
 
 #endif
