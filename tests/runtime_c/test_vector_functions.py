@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import cffi
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from benchmarks.math_errors import FORMS, SOURCE, VECTORS, build, measure
+from relax_aot.microkernels.functions import FUNCTIONS
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "math_functions.md"
@@ -37,16 +39,18 @@ pytestmark = [
 ]
 
 
-def compiled(folder: Path, *flags: str) -> tuple[cffi.FFI, object, str]:
+def compiled(
+    folder: Path, *flags: str, source: str = LOOPS, names: tuple[str, ...] = VECTORS
+) -> tuple[cffi.FFI, object, str]:
     """The loops as a library, and what the compiler says of vectors."""
     folder.mkdir()
-    (folder / "loops.c").write_text(f'#include "raot/math.h"\n{LOOPS}')
+    (folder / "loops.c").write_text(f'#include "raot/math.h"\n{source}')
     include = ROOT / "runtime_c" / "include"
     command = ["gcc", *COMMON, *flags, f"-I{include}", "loops.c", "-o", "loops.so"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     ffi = cffi.FFI()
-    for name in VECTORS:
+    for name in names:
         ffi.cdef(f"void k_{name}(int32_t n, const float *x, float *y);")
     return ffi, ffi.dlopen(str(folder / "loops.so")), done.stderr
 
@@ -76,6 +80,49 @@ def test_vectors_have_the_bits_of_single_calls(flags: tuple[str, ...], tmp_path:
             found.append(np.where(np.isnan(y), np.float32(np.nan), y))
         assert found[0].tobytes() == found[1].tobytes(), name
         assert np.array_equal(np.isnan(found[0]), np.isnan(x)), name
+
+
+ROWS = """#include "raot/functions_f32.h"
+""" + "".join(
+    f"void k_{name}(int32_t n, const float *x, float *y)\n{{\n    raot_{name}_f32(y, x, n);\n}}\n"
+    for name in FUNCTIONS
+)
+
+
+@pytest.mark.parametrize("flags", [("-O3",), ("-O1", "-fsanitize=undefined")], ids=["fast", "ub"])
+def test_rows_by_intrinsics_have_the_bits_of_single_calls(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Of each length up to two groups of vectors, in place too, and no element behind the row."""
+    if " fma " not in processor():
+        pytest.skip("this processor has no FMA")
+    avx2 = ("-mavx2", "-mfma")
+    slow = compiled(tmp_path / "slow", "-O1", "-fno-tree-vectorize", *avx2)
+    fast = compiled(tmp_path / "fast", *flags, *avx2, source=ROWS, names=(*FUNCTIONS,))
+    bits = np.random.default_rng(2).integers(0, 2**32, 20_000, np.uint32).view(np.float32)
+    near = np.random.default_rng(3).normal(size=20_000).astype(np.float32) * 4
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-42, -1e-42, 88.8, -88.8, 1.0, -1.0, -104.0]
+    x = np.concatenate([bits, near, np.array(special, "f")])
+    lengths = [*range(70), 127, 128, 129, 200]
+    rows = [x[:n] for n in lengths] + [x[-n:] for n in lengths if n] + [x]
+    for name, row in product(FUNCTIONS, rows):
+        wanted, _ = row_of(slow, name, row, in_place=False)
+        for in_place in (False, True):
+            found, behind = row_of(fast, name, row, in_place=in_place)
+            assert found.tobytes() == wanted.tobytes(), (name, row.size)
+            assert behind == 7.0
+
+
+def row_of(
+    built: tuple[cffi.FFI, object, str], name: str, x: np.ndarray, *, in_place: bool
+) -> tuple[np.ndarray, float]:
+    """The function of x, one NaN for all, and the element behind it, which was 7."""
+    ffi, library, _ = built
+    y = np.append(x if in_place else np.zeros_like(x), np.float32(7))
+    source = y if in_place else x.copy()
+    pointers = (ffi.cast("float *", ffi.from_buffer(array)) for array in (source, y))
+    getattr(library, f"k_{name}")(x.size, *pointers)
+    return np.where(np.isnan(y[:-1]), np.float32(np.nan), y[:-1]), float(y[-1])
 
 
 @pytest.mark.slow

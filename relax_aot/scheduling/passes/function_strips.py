@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementary functions of strips: on targets whose compilers make no vectors of loops over them.
+"""Elementary functions of strips: on targets with micro-kernels for them, which compilers make no
+vectors of loops over (Helium), or slower ones (x86).
 
 A loop that computes `exp`, `tanh`, `sigmoid` or `erf` of an expression becomes three: the
 arguments of some iterations are stored in a strip, a micro-kernel replaces them by the function,
 and the statements of the loop read it there. Where a row is the function of something, and nothing
 else, its memory is the strip. The bits are those of the loop before, but for subnormal numbers
 where vectors flush them.
+
+With lanes of partial sums, loops that sum stay what that pass made of them, and long rows become
+blocks, which threads can share.
 """
 
 from __future__ import annotations
@@ -114,6 +118,37 @@ EXAMPLES = (
         target="mve",
     ),
     Example(
+        why="a host's blocks of 1024, which threads can share",
+        before="""
+            symbol n in 1..9999
+            kernel @squash(%x: f32[n]) -> (%y: f32[n]) {
+              for i in 0..n {
+                %y[i] = tanh(%x[i])
+              }
+            }""",
+        after="""
+            kernel @squash(%x: f32[n]) -> (%y: f32[n]) {
+              for i_block in 0..(n + 1023) // 1024 {
+                let i_width = min(-1024*i_block + n, 1024)
+                micro raot_tanh_f32(...) [i_width]
+              }
+            }""",
+        target="host",
+    ),
+    Example(
+        why="a loop that sums stays: its lanes are vectors",
+        before="""
+            symbol n in 1..99
+            kernel @total(%x: f32[n]) -> (%t: f32[1]) {
+              local total: f32 = 0.0:f32
+              for i in 0..n {
+                total = (total + exp(%x[i]))
+              }
+              %t[0] = total
+            }""",
+        target="host",
+    ),
+    Example(
         why="the argument depends on the sum of the elements before",
         before="""
             symbol n in 1..99
@@ -128,7 +163,7 @@ EXAMPLES = (
     ),
 )
 _LEAST = 4
-"""Fewer iterations than this are computed one by one."""
+"""Fewer iterations than this are computed one by one, also as many as there are lanes of sums."""
 
 
 def run(module: Module, target: Target) -> Module:
@@ -143,7 +178,7 @@ def _in_strips(kernel: Kernel, module: Module, target: Target) -> Kernel:
         return kernel
     w = Writer(names_in(kernel), module.bounds)
     with w.block() as body:
-        _Strips(w, target.functions).block(kernel.body)
+        _Strips(w, target.functions, target.partial_sums).block(kernel.body)
     return replace(kernel, body=tuple(body))
 
 
@@ -151,6 +186,8 @@ def _in_strips(kernel: Kernel, module: Module, target: Target) -> Kernel:
 class _Strips:
     w: Writer
     length: int
+    lanes: int
+    """Of partial sums."""
 
     def block(self, body: tuple[Stmt, ...]) -> None:
         for stmt in body:
@@ -173,7 +210,7 @@ class _Strips:
     def loop(self, loop: For) -> None:
         w, known = self.w, bounds_known(loop, self.w.bounds)
         flat = replace(loop, body=without_lets(loop.body))
-        if known and not loop.axis and _is_long(loop) and _next(flat) is not None:
+        if known and not loop.axis and self.matches(flat) and _next(flat) is not None:
             if whole := _whole_row(flat):
                 self.row(flat, *whole)
             else:
@@ -185,19 +222,38 @@ class _Strips:
             self.block(loop.body)
         w.add(replace(loop, body=tuple(body)))
 
+    def matches(self, loop: For) -> bool:
+        """Whether it is worth a call, and no sum in lanes."""
+        sums = any(
+            isinstance(stmt, Assign) or (isinstance(stmt, Store) and stmt.buffer.scope == REGISTER)
+            for stmt in loop.body
+        )
+        least = _LEAST if self.lanes == 1 else self.lanes + 1
+        long = not loop.extent.is_constant or loop.extent.constant >= least
+        return long and not (sums and self.lanes > 1)
+
     def row(self, loop: For, store: Store, found: Apply) -> None:
         """The function of a row, stored where its arguments stood."""
-        w, count, (argument,) = self.w, loop.extent, found.args
-        values = moved(store, {loop.variable: loop.start})
+        if self.lanes == 1:
+            self.part_of_row(loop, store, found, ZERO, loop.extent)
+            return
+        names = (f"{loop.variable}_block", f"{loop.variable}_width")
+        with self.w.tiles(names, loop.extent, self.length) as (at, width):
+            self.part_of_row(loop, store, found, at, width)
+
+    def part_of_row(self, loop: For, store: Store, found: Apply, at: Dim, count: Dim) -> None:
+        w, (argument,) = self.w, found.args
+        first = {loop.variable: loop.start + at}
+        values = moved(store, first)
         source = values
         if isinstance(argument, Load) and stride(argument, loop.variable) == 1:
-            source = moved(argument, {loop.variable: loop.start})
+            source = moved(argument, first)
         else:
-            self.lanes(loop, (replace(store, value=argument),), ZERO, count)
+            self.each(loop, (replace(store, value=argument),), at, count)
         w.micro(FUNCTIONS[found.function], values=values, **{"from": source}, count=count)
         rest = tuple(stmt for stmt in loop.body if stmt != store)
         if rest:
-            self.lanes(loop, rest, ZERO, count)
+            self.each(loop, rest, at, count)
 
     def strips(self, loop: For) -> None:
         """Strips of iterations, with the functions of one after the other."""
@@ -212,22 +268,17 @@ class _Strips:
                 w.add(Reserve(strip))
                 argument = _written_out(found.args[0], loop.body)
                 assert argument is not None
-                self.lanes(loop, (Store(strip, place, argument),), at, width)
+                self.each(loop, (Store(strip, place, argument),), at, width)
                 start = Load(strip, (ZERO,))
                 w.micro(FUNCTIONS[kind], values=start, **{"from": start}, count=width)
                 loop = _replaced(loop, found, Load(strip, place))
-            self.lanes(loop, loop.body, at, width)
+            self.each(loop, loop.body, at, width)
 
-    def lanes(self, loop: For, body: tuple[Stmt, ...], first: Dim, count: Dim) -> None:
+    def each(self, loop: For, body: tuple[Stmt, ...], first: Dim, count: Dim) -> None:
         """Some iterations of a loop with this body."""
         sums: dict[Local, Expr] = {s.local: s.local for s in body if isinstance(s, Assign)}
         with self.w.range("lane", count) as lane:
             self.w.place(body, sums, {loop.variable: loop.start + first + lane})
-
-
-def _is_long(loop: For) -> bool:
-    extent = loop.extent
-    return not extent.is_constant or extent.constant >= _LEAST
 
 
 def _replaced(loop: For, found: Apply, value: Expr) -> For:

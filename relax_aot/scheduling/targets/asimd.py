@@ -17,5 +17,6 @@ TARGET = replace(
     panel=1 << 17,
     dots="16",
     partial_sums=16,
+    functions=0,
     strategies=host.dot_products(DOT4_I8),
 )

@@ -40,6 +40,7 @@ TARGET = Target(
     dots="16",
     group_rows=96,
     partial_sums=32,
+    functions=1024,
     strategies=dot_products(DOT2_I16),
     floats=(padded_rows, im2col, tiles),
 )

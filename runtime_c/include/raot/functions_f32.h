@@ -5,7 +5,8 @@
  * `values[i]` is the function of `from[i]`; both may be the same array. The functions are those of
  * vector_functions.h where the target has them. With Helium, four elements at a time take the same
  * operations in the same order, so the bits are those of single calls; Helium flushes subnormal
- * numbers to zero and gives the default NaN (Arm DDI 0553, StandardFPSCRValue).
+ * numbers to zero and gives the default NaN (Arm DDI 0553, StandardFPSCRValue). With AVX2 or
+ * AVX-512, so do eight or sixteen.
  */
 #ifndef RAOT_FUNCTIONS_F32_H
 #define RAOT_FUNCTIONS_F32_H
@@ -17,9 +18,17 @@
 
 #if defined(RAOT_MVE_F32) && defined(RAOT_VECTOR_FUNCTIONS)
 #include "functions_mve.h"
+#elif defined(__AVX2__) && defined(__FMA__) && defined(RAOT_VECTOR_FUNCTIONS)
+#include "functions_x86.h"
 #else
+#if defined(__GNUC__) && !defined(__clang__)
+#define RAOT_ANY_ORDER _Pragma("GCC ivdep")
+#else
+#define RAOT_ANY_ORDER
+#endif
 #define RAOT_EACH_F32(FUNCTION, values, from, count) \
     do {                                             \
+        RAOT_ANY_ORDER                               \
         for (int32_t i = 0; i < (count); i++) {      \
             (values)[i] = FUNCTION((from)[i]);       \
         }                                            \
