@@ -118,6 +118,22 @@ RAOT_INLINE static inline void raot_reduce_x86(raot_lanes *r, raot_lanes *shifte
     RAOT_EACH(r[k] = RAOT_X86(fnmadd_ps)(n[k], low, r[k]))
 }
 
+/* r = raot_reducef(-x, shifted) */
+RAOT_INLINE static inline void raot_reduce_negative_x86(raot_lanes *r, raot_lanes *shifted,
+                                                        const raot_lanes *x)
+{
+    const raot_lanes shifter = raot_all_x86(RAOT_SHIFTERF);
+    const raot_lanes by = raot_all_x86(-1.442695f);
+    const raot_lanes high = raot_all_x86(0.693145751953125f);
+    const raot_lanes low = raot_all_x86(1.428606765330187e-06f);
+    raot_lanes n[RAOT_AT_ONCE];
+
+    RAOT_EACH(shifted[k] = RAOT_X86(fmadd_ps)(x[k], by, shifter))
+    RAOT_EACH(n[k] = RAOT_X86(sub_ps)(shifted[k], shifter))
+    RAOT_EACH(r[k] = RAOT_X86(fnmsub_ps)(n[k], high, x[k]))
+    RAOT_EACH(r[k] = RAOT_X86(fnmadd_ps)(n[k], low, r[k]))
+}
+
 /* 2^n, where the exponent of 1 is `bias`. */
 RAOT_INLINE static inline raot_lanes raot_scale_x86(raot_lanes shifted, int32_t bias)
 {
@@ -261,8 +277,7 @@ RAOT_INLINE static inline void raot_sigmoid_block_x86(float *values, const float
         RAOT_LOAD_X86(x, from + i)
         raot_at_least_x86(x, -105.0f);
         raot_at_most_x86(x, 30.0f);
-        RAOT_EACH(x[k] = RAOT_X86(xor_ps)(x[k], RAOT_X86(set1_ps)(-0.0f)))
-        raot_reduce_x86(r, scale, x);
+        raot_reduce_negative_x86(r, scale, x);
         RAOT_EACH(scale[k] = raot_scale_x86(scale[k], 63))
         RAOT_STORE_X86(scales + i, scale)
         raot_exp_small_x86(t, r);
