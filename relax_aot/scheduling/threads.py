@@ -32,6 +32,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_buffers, rewrite_module
 from relax_aot.ir.types import TensorType
+from relax_aot.microkernels.functions import FUNCTIONS
 from relax_aot.scheduling.nest import greatest, ranges
 
 AXIS = "thread"
@@ -224,6 +225,8 @@ def work_of(body: tuple[Stmt, ...], bounds: Bounds) -> int:
             case Multiply():
                 counts = (stmt.rows, stmt.columns, *(level[0] for level in stmt.levels))
                 total += prod(greatest(count, bounds) for count in counts) // LANES
+            case Micro() if stmt.kernel.name in FUNCTIONS.values():
+                total += greatest(stmt.sizes[0], bounds)
             case Micro():
                 total += prod(greatest(size, bounds) for size in stmt.sizes) // LANES
             case _:

@@ -318,3 +318,18 @@ def test_no_shared_loop_of_a_model_races(
         outcomes.append(evaluate(scheduled, inputs, sizes))
     one, three = outcomes
     assert all(one[name].tobytes() == three[name].tobytes() for name in one)
+
+
+def test_functions_of_rows_are_shared_from_the_same_size_on_as_other_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "LEAST", 1 << 15)
+    text = """symbol n in 1..4096
+func @main(%x: f32[n, 1024]) {
+  %y: f32[n, 1024] = FUNCTION(%x)
+  return %y
+}"""
+    for function in ("tanh", "relu"):
+        module = rx.parse(text.replace("FUNCTION", function))
+        code = rx.compile(module, board="host", threads=2).files["model.c"].decode()
+        assert "n < 64 ? INT32_MAX : 32" in " ".join(code.split()), function
