@@ -212,7 +212,9 @@ def test_the_command_writes_a_project(tmp_path: Path) -> None:
 
 @pytest.mark.qemu
 @pytest.mark.slow
-@pytest.mark.parametrize("board", ["mps2-an500", "aarch64-linux"])
+@pytest.mark.parametrize(
+    "board", ["mps2-an500", pytest.param("aarch64-linux", marks=pytest.mark.long)]
+)
 def test_on_boards(board: str) -> None:
     if shutil.which("qemu-system-arm") is None:
         pytest.skip("qemu-system-arm is not installed")
