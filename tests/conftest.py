@@ -74,7 +74,7 @@ SANITIZE_FLAGS = tuple("-O0" if flag == "-O1" else flag for flag in host.SANITIZ
 # The numbers are primes, so that cases of two parameters meet in many ways. Files that are named on
 # the command line run whole.
 SAMPLED = {
-    "cli": 3,
+    "cli": 5,
     "cuda": 7,
     "emit": 7,
     "end_to_end": 7,
@@ -84,22 +84,22 @@ SAMPLED = {
     "frontends/test_tflite_movement.py": 3,
     "frontends/test_tflite_operators.py": 3,
     "frontends/test_tflite_reduction.py": 3,
-    "golden": 3,
+    "golden": 5,
     "ir/test_text_of_models.py": 3,
     "microkernels": 7,
-    "ops/test_every_op.py": 5,
+    "ops/test_every_op.py": 7,
     "planning": 5,
-    "project": 5,
-    "quantization": 3,
-    "report": 3,
-    "runtime_c": 3,
+    "project": 7,
+    "quantization": 5,
+    "report": 5,
+    "runtime_c": 5,
     "scheduling": 7,
     "scheduling/devices": 7,
     "scheduling/test_integer.py": 7,
     "scheduling/test_register_blocks.py": 29,
-    "transforms": 3,
-    "trust": 5,
-    "verify": 5,
+    "transforms": 5,
+    "trust": 7,
+    "verify": 7,
 }
 
 # The same examples in every run, and no time limit: the machine may be busy.
