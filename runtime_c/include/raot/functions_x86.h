@@ -102,35 +102,23 @@ RAOT_INLINE static inline void raot_signed_x86(raot_lanes *a, const raot_lanes *
     RAOT_EACH(a[k] = RAOT_X86(or_ps)(a[k], RAOT_X86(and_ps)(x[k], sign)))
 }
 
-/* r = raot_reducef(x, shifted) */
+/* r = raot_reducef(x, shifted), or that of -x; `negative` is a constant where this is inlined. */
 RAOT_INLINE static inline void raot_reduce_x86(raot_lanes *r, raot_lanes *shifted,
-                                               const raot_lanes *x)
+                                               const raot_lanes *x, int negative)
 {
     const raot_lanes shifter = raot_all_x86(RAOT_SHIFTERF);
-    const raot_lanes by = raot_all_x86(1.442695f);
+    const raot_lanes by = raot_all_x86(negative ? -1.442695f : 1.442695f);
     const raot_lanes high = raot_all_x86(0.693145751953125f);
     const raot_lanes low = raot_all_x86(1.428606765330187e-06f);
     raot_lanes n[RAOT_AT_ONCE];
 
     RAOT_EACH(shifted[k] = RAOT_X86(fmadd_ps)(x[k], by, shifter))
     RAOT_EACH(n[k] = RAOT_X86(sub_ps)(shifted[k], shifter))
-    RAOT_EACH(r[k] = RAOT_X86(fnmadd_ps)(n[k], high, x[k]))
-    RAOT_EACH(r[k] = RAOT_X86(fnmadd_ps)(n[k], low, r[k]))
-}
-
-/* r = raot_reducef(-x, shifted) */
-RAOT_INLINE static inline void raot_reduce_negative_x86(raot_lanes *r, raot_lanes *shifted,
-                                                        const raot_lanes *x)
-{
-    const raot_lanes shifter = raot_all_x86(RAOT_SHIFTERF);
-    const raot_lanes by = raot_all_x86(-1.442695f);
-    const raot_lanes high = raot_all_x86(0.693145751953125f);
-    const raot_lanes low = raot_all_x86(1.428606765330187e-06f);
-    raot_lanes n[RAOT_AT_ONCE];
-
-    RAOT_EACH(shifted[k] = RAOT_X86(fmadd_ps)(x[k], by, shifter))
-    RAOT_EACH(n[k] = RAOT_X86(sub_ps)(shifted[k], shifter))
-    RAOT_EACH(r[k] = RAOT_X86(fnmsub_ps)(n[k], high, x[k]))
+    if (negative) {
+        RAOT_EACH(r[k] = RAOT_X86(fnmsub_ps)(n[k], high, x[k]))
+    } else {
+        RAOT_EACH(r[k] = RAOT_X86(fnmadd_ps)(n[k], high, x[k]))
+    }
     RAOT_EACH(r[k] = RAOT_X86(fnmadd_ps)(n[k], low, r[k]))
 }
 
@@ -190,7 +178,7 @@ RAOT_INLINE static inline void raot_exp_block_x86(float *values, const float *fr
         RAOT_LOAD_X86(x, from + i)
         raot_at_least_x86(x, -105.0f);
         raot_at_most_x86(x, 105.0f);
-        raot_reduce_x86(r, shifted, x);
+        raot_reduce_x86(r, shifted, x, 0);
         RAOT_STORE_X86(rests + i, r)
         RAOT_STORE_X86(shifts + i, shifted)
     }
@@ -277,7 +265,7 @@ RAOT_INLINE static inline void raot_sigmoid_block_x86(float *values, const float
         RAOT_LOAD_X86(x, from + i)
         raot_at_least_x86(x, -105.0f);
         raot_at_most_x86(x, 30.0f);
-        raot_reduce_negative_x86(r, scale, x);
+        raot_reduce_x86(r, scale, x, 1);
         RAOT_EACH(scale[k] = raot_scale_x86(scale[k], 63))
         RAOT_STORE_X86(scales + i, scale)
         raot_exp_small_x86(t, r);
@@ -345,7 +333,7 @@ RAOT_INLINE static inline void raot_erf_block_x86(float *values, const float *fr
     for (int32_t i = 0; i < count; i += RAOT_GROUP) {
         RAOT_LOAD_X86(x, from + i)
         raot_erf_exponent_x86(q, x);
-        raot_reduce_x86(r, scale, q);
+        raot_reduce_x86(r, scale, q, 0);
         RAOT_STORE_X86(powers + i, r)
         RAOT_STORE_X86(scales + i, scale)
     }
