@@ -139,8 +139,16 @@ BY_ROWS = ATTENTION.replace("%k: f32[4, 64, n]", "%r: f32[4, n, 64]").replace(
 )
 
 
-def attended(text: str) -> tuple[Kernel, Bounds]:
-    """The device form of a function of one attention."""
+LINEAR = """
+symbol n in 1..4096
+func @main(%x: f16[n, 768], %w: f16[768, 768], %b: f16[768]) {
+  %y: f16[n, 768] = gemm(%x, %w, %b) {trans_b=true}
+  return %y
+}"""
+
+
+def alone(text: str) -> tuple[Kernel, Bounds]:
+    """The device form of a function of one kernel."""
     module = schedule_device(fuse(lower(parse(text))).module, cuda_mma.TARGET)
     (kernel,) = module.kernels
     return kernel, module.bounds
@@ -192,6 +200,7 @@ SUBJECTS = {
     "product f16, weights by columns": Subject(
         matmul("f16", "j, k"), matrix_product, mostly_hmma, every=True
     ),
+    "linear layer f16": Subject(LINEAR, None, mostly_hmma),
     "product f16 of 128 steps": Subject(
         matmul("f16", "k, j", 128), matrix_product, mostly_hmma, every=True
     ),
@@ -259,7 +268,7 @@ def figures(name: str, chip: int) -> tuple[Figures, ...]:
     """Of each launch."""
     subject = SUBJECTS[name]
     if subject.strategy is None:
-        device, bounds = attended(subject.text)
+        device, bounds = alone(subject.text)
     else:
         _, made, bounds = device_form(subject.text, subject.strategy, target=subject.target)
         assert made is not None

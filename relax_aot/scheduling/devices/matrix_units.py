@@ -88,8 +88,7 @@ def matrix_product(
     found = contraction_of(loop, w.bounds)
     if found is None or not (found.sum.dtype.is_half or found.sum.dtype is DType.I32):
         return None
-    floats = as_floats(found)
-    product = product_of(floats, context) if floats is not None else None
+    product = product_of(as_floats(found), context)
     if product is None or not product.columns:
         return None
     few = few_rows(product, context, w.bounds)

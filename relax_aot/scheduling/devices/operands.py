@@ -17,17 +17,21 @@ from math import prod
 from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.loops import (
+    PARTS,
     Bind,
     Cast,
+    Declare,
     Expr,
     For,
     Index,
     Lit,
     Load,
     Local,
+    Stmt,
     Store,
     binary,
     expressions,
+    mapped,
 )
 from relax_aot.ir.names import defined_name, renamed
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
@@ -198,9 +202,8 @@ def clamped(position: Dim, stop: Dim, size: int, w: Writer) -> Dim:
     return w.named("last", dim_min(position, stop - 1))
 
 
-def as_floats(found: Contraction) -> Contraction | None:
-    """A contraction of half-precision values, whose sum is a `f32` as it is computed; None where
-    the sum is used before it is rounded."""
+def as_floats(found: Contraction) -> Contraction:
+    """A contraction of half-precision values, whose sum is a `f32` as it is computed."""
     half = found.sum
     if not half.dtype.is_half:
         return found
@@ -216,10 +219,46 @@ def as_floats(found: Contraction) -> Contraction | None:
         for stmt in map_exprs(found.after, rule)
     )
     if any(expr == half for stmt in after for expr in expressions(stmt)):
-        return None
+        after = tuple(map(_unrounded, found.after))
     start = found.start
     start = Lit(start.value, DType.F32) if isinstance(start, Lit) else Cast(start, DType.F32)
     return replace(found, sum=total, start=start, after=after)
+
+
+def _unrounded(stmt: Stmt) -> Stmt:
+    """A statement that computes with floats where it did with half-precision values, which are
+    rounded by casts and stores alone: the results are the same."""
+    match stmt:
+        case Declare(local, value) if local.dtype.is_half:
+            return Declare(replace(local, dtype=DType.F32), _float(value))
+        case Declare(local, value):
+            return Declare(local, _float(value))
+        case Store(buffer, index, value) if buffer.dtype.is_half:
+            return Store(buffer, index, Cast(_float(value), buffer.dtype))
+        case Store(buffer, index, value):
+            return Store(buffer, index, _float(value))
+        case _:
+            return stmt
+
+
+def _float(expr: Expr) -> Expr:
+    """An expression of floats for one of half-precision values; others have such operands."""
+    match expr:
+        case Load() if expr.dtype.is_half:
+            return Cast(expr, DType.F32)
+        case Lit(value) if expr.dtype.is_half:
+            return Lit(value, DType.F32)
+        case Local() if expr.dtype.is_half:
+            return replace(expr, dtype=DType.F32)
+        case Cast(value, kind, "bits") if value.dtype.is_half:
+            return Cast(Cast(_float(value), value.dtype), kind, "bits")
+        case Cast(value, DType.F32) if value.dtype.is_half:
+            return _float(value)
+        case Cast(value, kind) if kind.is_half:
+            own = _float(value)
+            return own if value.dtype is kind else Cast(replace(expr, value=own), DType.F32)
+        case _:
+            return mapped(expr, PARTS, _float)
 
 
 def product_of(found: Contraction, context: Context) -> Product | None:

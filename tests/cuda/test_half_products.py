@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions with products of half-precision values, such as layers of PyTorch: matrix units compute
+them, at every size as exactly as their types allow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from relax_aot.fusion import fuse
+from relax_aot.ir.dims import Bounds
+from relax_aot.ir.loops import Kernel, Micro, walk
+from relax_aot.ir.parse import parse
+from relax_aot.lowering import lower
+from relax_aot.scheduling import schedule_device
+from relax_aot.scheduling.targets.cuda_mma import TARGET
+from tests.cuda.shim import Job, Shim
+
+Array = NDArray[Any]
+LINEAR = """
+symbol n in 1..70
+func @main(%x: f16[n, 40], %w: f16[24, 40], %b: f16[24]) {{
+  %y: f16[n, 24] = gemm(%x, %w, %b) {{trans_b=true, alpha={alpha}, beta={beta}}}
+  return %y
+}}"""
+RESIDUAL = """
+symbol n in 1..70
+func @main(%x: f16[n, 40], %w: f16[24, 40], %b: f16[24], %r: f16[n, 24]) {
+  %s: f16[n, 24] = gemm(%x, %w, %b) {trans_b=true}
+  %a: f16[n, 24] = add(%s, %r)
+  %y: f16[n, 24] = relu(%a)
+  return %y
+}"""
+SEQUENCES = """
+symbol n in 1..70
+func @main(%x: f16[2, n, 40], %w: f16[40, 24], %b: f16[24]) {
+  %s: f16[2, n, 24] = matmul(%x, %w)
+  %y: f16[2, n, 24] = add(%b, %s)
+  return %y
+}"""
+TEXTS = {
+    "a linear layer": LINEAR.format(alpha="1.0", beta="1.0"),
+    "scales": LINEAR.format(alpha="0.5", beta="-3.0"),
+    "bfloat16": LINEAR.format(alpha="1.0", beta="1.0").replace("f16", "bf16"),
+    "a residual": RESIDUAL,
+    "sequences": SEQUENCES,
+}
+
+
+def device(text: str) -> tuple[Kernel, Bounds]:
+    """The device form of a function that is one kernel."""
+    module = schedule_device(fuse(lower(parse(text))).module, TARGET)
+    (kernel,) = module.kernels
+    return kernel, module.bounds
+
+
+def exact(name: str, given: list[Array]) -> tuple[Array, Array]:
+    """In double precision; and what is rounded on the way, in all."""
+    x, w, b, *rest = (one.astype(np.float64) for one in given)
+    if name == "sequences":
+        return x @ w + b, np.abs(x @ w)
+    alpha, beta = (0.5, -3.0) if name == "scales" else (1.0, 1.0)
+    value: Array = alpha * (x @ w.T) + beta * b
+    if name == "a residual":
+        return np.maximum(value + rest[0], 0), np.abs(value) + np.abs(value + rest[0])
+    return value, np.zeros_like(value)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_matrix_units_compute_it(name: str) -> None:
+    kernel, _ = device(TEXTS[name])
+    assert any("mma" in one.name for one in walk(kernel.body) if isinstance(one, Micro))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["scales"], pytest.param([*TEXTS], marks=pytest.mark.long)],
+    ids=["one", "all"],
+)
+def test_results_are_as_exact_as_the_type(names: list[str], tmp_path: Path) -> None:
+    kernels: dict[str, Kernel] = {}
+    jobs: list[Job] = []
+    origins: list[str] = []
+    rng = np.random.default_rng(0)
+    for number, name in enumerate(names):
+        kernel, bounds = device(TEXTS[name])
+        kernels[name] = replace(kernel, name=f"kernel_{number}")
+        for n in (1, 64, 70):
+            shapes = [[size.evaluate({"n": n}) for size in one.shape] for one in kernel.inputs]
+            kinds = [one.dtype.numpy for one in kernel.inputs]
+            pairs = zip(shapes, kinds, strict=True)
+            given = tuple(rng.normal(size=shape).astype(kind) for shape, kind in pairs)
+            origins.append(name)
+            jobs.append(Job(f"kernel_{number}", given, {"n": n}, seed=n))
+    answers = Shim([*kernels.values()], bounds, tmp_path).run(jobs)
+    for name, job, answer in zip(origins, jobs, answers, strict=True):
+        value, rounded = exact(name, [*job.inputs])
+        unit = 2.0 ** (-8 if name == "bfloat16" else -11)
+        error = np.abs(answer.outputs[0].astype(np.float64) - value)
+        assert (error <= unit * 1.01 * (np.abs(value) + rounded) + 1e-5).all(), (name, job.sizes)
