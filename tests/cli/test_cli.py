@@ -208,6 +208,7 @@ def test_dump_shows_every_stage(tmp_path: Path) -> None:
     assert names[-1] == "constants.npz"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stage",
     [

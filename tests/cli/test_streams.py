@@ -63,6 +63,7 @@ def test_every_verb_is_listed() -> None:
     assert set(cli.commands) == ANSWERS.keys() | left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [("boards",), *(pytest.param(c, marks=pytest.mark.long) for c in COMMANDS if c != ("boards",))],

@@ -42,6 +42,7 @@ FORMS: dict[str, tuple[ModuleType, Strategy, tuple[str, ...]]] = {
 FEW_ROWS = [*test_few_rows.CASES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form",
     [
@@ -73,6 +74,7 @@ def test_printed_kernels_have_the_values_of_the_plain_loops(form: str, tmp_path:
         np.testing.assert_array_equal(wide[0], wide[1], job.kernel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cases",
     [FEW_ROWS[::4], pytest.param(FEW_ROWS, marks=pytest.mark.long)],

@@ -30,6 +30,7 @@ def spilled(text: str, name: str, sm: int, toolkit: int) -> dict[str, int]:
     return {f.name: f.local_bytes for f in code.functions if f.local_bytes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "board",
     [

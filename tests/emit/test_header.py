@@ -107,6 +107,7 @@ def test_stated_sizes_are_those_of_the_code(name: str, tmp_path: Path) -> None:
         compiled(tmp_path, "-Wall", "-Wpedantic", "-Werror", "-c", unit, compiler=compiler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_every_status_of_the_code_and_no_other_is_explained(name: str) -> None:
     built = project(name)

@@ -77,6 +77,7 @@ def test_off_the_hook_adds_nothing(project: Project, tmp_path: Path) -> None:
     assert (tmp_path / "with.o").read_bytes() == (tmp_path / "without.o").read_bytes()
 
 
+@pytest.mark.slow
 def test_on_every_call_is_seen_in_its_order(project: Project, tmp_path: Path) -> None:
     put(project.files, tmp_path)
     (tmp_path / "log.h").write_text(LOGGING)

@@ -96,6 +96,7 @@ def strict(projects: Iterable[Project], folder: Path) -> str:
     return run(compiler, [*flags, *units], folder).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimize", ["speed", "memory", pytest.param("size", marks=pytest.mark.long)]
 )

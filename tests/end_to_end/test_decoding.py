@@ -117,6 +117,7 @@ def test_decoding_goes_on_where_prefill_ended(project: rx.EntriesProject, prompt
     np.testing.assert_allclose(np.concatenate(found), wanted, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_full_cache_is_a_status_and_leaves_the_state(project: rx.EntriesProject) -> None:
     """The row behind the last one does not exist: the call fails, and nothing has changed, so
     that a shorter text goes on as if it had not been tried."""

@@ -168,6 +168,7 @@ def test_weights_apart_from_the_text(weights: str) -> None:
     assert names == {"llm_weights.bin"}
 
 
+@pytest.mark.slow
 def test_equal_weights_are_stored_once(project: rx.EntriesProject) -> None:
     alone = {
         name: rx.compile(model, bounds=BOUNDS if name == "prefill" else {"m": 13}, state=STATE)

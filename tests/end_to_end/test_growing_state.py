@@ -300,6 +300,7 @@ func @main(%x: f32[2, n, 4]) {
     assert rx.parse_entries(str(entries)) == entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "m", [11, *(pytest.param(m, marks=pytest.mark.long) for m in (0, 1, 22, 23))]
 )

@@ -89,6 +89,7 @@ def test_600_tokens_with_a_window_of_128() -> None:
     assert moved == (600 - 128) // 17, "rows move once in 17 calls"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "most", "heads", "sanitize"),
     [
@@ -401,6 +402,7 @@ TAIL = """  %t: f32[2, 4, m + s] = transpose(%present) {perm=[0, 2, 1]}
 # Options
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "m", [11, *(pytest.param(m, marks=pytest.mark.long) for m in (None, 0, 1, 24))]
 )

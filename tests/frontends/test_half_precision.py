@@ -87,6 +87,7 @@ def firsts(kind: int) -> list[Retyped]:
     return list(seen.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_value_between_two_computations_is_of_half_precision(kind: int) -> None:
     composite = set()

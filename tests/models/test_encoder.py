@@ -37,6 +37,7 @@ def check(model: onnx.ModelProto, heads: int, variant: Variant, batch: int, n: i
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "n"), [(1, 1), (3, 2), (1, 17), (2, 64)])
 def test_the_encoder_of_full_size(batch: int, n: int) -> None:
     check(encoder(), 4, Variant(), batch, n)

@@ -74,6 +74,7 @@ def test_what_holds_of_an_op_is_in_its_record() -> None:
     assert not found, "tables of op names; add a trait to the records instead:\n" + "\n".join(found)
 
 
+@pytest.mark.slow
 def test_names_of_ops_exist() -> None:
     known = {*all_ops(), *FORMS, *PSEUDO}
     found = [

@@ -116,6 +116,7 @@ def test_what_needs_a_broken_plugin_fails_with_its_name(case: str, install: Inst
     assert f"package one 1.0 (relax_aot.{group}: entry = plug_one)" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in WRONG if WRONG[case][0] != "passes"])
 def test_what_does_not_need_a_broken_plugin_works(
     case: str, install: Install, caplog: pytest.LogCaptureFixture

@@ -202,6 +202,7 @@ def with_states(module: Module) -> Module:
     return replace(module, states=tuple(states))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(54, 66), pytest.param(range(600), marks=pytest.mark.long)])
 def test_random_modules_with_states_have_plans_that_hold(seeds: range) -> None:
     """The checker looks at each plan while compiling; some state is updated in place."""

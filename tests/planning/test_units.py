@@ -187,6 +187,7 @@ def test_results_take_the_memory_of_operands() -> None:
     assert shared > 40 and smaller > 10, (shared, smaller)
 
 
+@pytest.mark.slow
 def test_one_unit_is_the_list() -> None:
     for seed in SEEDS:
         module = random_module(seed)

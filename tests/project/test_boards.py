@@ -216,6 +216,7 @@ def test_what_is_said_of_a_board_is_what_runs_it(
         board_lines("bluepill")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cpu", CORES)
 def test_a_new_board_loads_as_it_stands(cpu: str, tmp_path: Path) -> None:
     board = new_board("mine", cpu, tmp_path)

@@ -120,6 +120,7 @@ def test_errors_are_small_everywhere(function: str, programs: dict[str, Path]) -
     assert max(errors) > 0.3, "an exact function would be a wrong measure"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["sin", "cos", "tan", "pow", "exp", "log", "atan", "acos"])
 def test_other_compilers_give_the_same_bits(function: str, programs: dict[str, Path]) -> None:
     x, y = arguments_of(function)

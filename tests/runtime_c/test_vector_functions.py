@@ -89,6 +89,7 @@ ROWS = """#include "raot/functions_f32.h"
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [("-O3",), ("-O1", "-fsanitize=undefined")], ids=["fast", "ub"])
 def test_rows_by_intrinsics_have_the_bits_of_single_calls(
     flags: tuple[str, ...], tmp_path: Path

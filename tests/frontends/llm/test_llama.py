@@ -85,6 +85,7 @@ def follow(host: HostEntries, model: Llama, tokens: Array, prompts: tuple[int, .
     assert host.length("m") == len(tokens)
 
 
+@pytest.mark.slow
 def test_the_c_computes_the_logits() -> None:
     follow(hosted("tied"), MODELS["tied"], text(40), (1, 7, 24))
 
@@ -154,6 +155,7 @@ def test_options_of_compile(name: str) -> None:
         assert last_logits(host, tokens, (7,)) == whole
 
 
+@pytest.mark.slow
 def test_logits_of_all_tokens_are_those_of_each() -> None:
     host, tokens = compiled("tied", rows="all").host(), text(24)
     found = host.prefill(tokens=tokens)["logits"]
@@ -196,11 +198,13 @@ def test_weights_are_stored_once_in_their_type(name: str) -> None:
     assert least <= compiled(name).memory.const_bytes <= least + padding
 
 
+@pytest.mark.slow
 def test_layers_are_one_function() -> None:
     source = rx.compile(dict(entries(Llama(layers=4)).modules)["decode"], name="tiny").files
     assert source["tiny.c"].decode().count("    tiny_layer(m, memory->arena") == 4
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_project(tmp_path: Path) -> None:
     folder = MODELS["tied"].write(tmp_path / "Tiny-1")
     out = tmp_path / "out"
