@@ -206,7 +206,8 @@ class Printer:
         left, right = (address(load, scope) for load in (stmt.left, stmt.right))
         sums = scope.buffers[stmt.sums.name]
         arguments = (rows, columns, name, left, row, right, sums)
-        self.lines.add(depth, f"raot_multiply_f32({', '.join(arguments)});")
+        kind = stmt.right.dtype.value
+        self.lines.add(depth, f"raot_multiply_{kind}({', '.join(arguments)});")
 
     def loop(self, loop: For, scope: Scope, depth: int) -> None:
         window = window_of(loop)

@@ -143,8 +143,11 @@ def _stmt(
         case Multiply():
             if buffers.get(stmt.sums.name) != stmt.sums or stmt.sums.name in readonly:
                 yield f"%{stmt.sums.name} is no buffer that the kernel writes"
-            if {stmt.sums.dtype, stmt.left.dtype, stmt.right.dtype} != {DType.F32}:
-                yield f"%{stmt.sums.name}: tiles are of f32 alone"
+            half = stmt.right.dtype.is_half
+            if {stmt.sums.dtype, stmt.left.dtype, DType.F32 if half else stmt.right.dtype} != {
+                DType.F32
+            }:
+                yield f"%{stmt.sums.name}: tiles are of f32, or of half precision on the right"
         case Micro():
             yield from _micro(stmt, readonly)
         case _:

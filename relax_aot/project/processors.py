@@ -56,6 +56,8 @@ class Architecture:
     kinds: tuple[Processors, ...]
     test_header: str = ""
     """What the tests include."""
+    test_code: str = ""
+    """C functions that the tests call."""
 
     def used_by(self, headers: Mapping[str, bytes]) -> Architecture | None:
         """With the processors that C with these headers profits from."""
@@ -82,6 +84,23 @@ X86_64 = Architecture(
     (
         _x86("avx512", "AVX-512 and VNNI", *_AVX2, *_AVX512),
         _x86("avx2", "AVX2 and FMA", *_AVX2),
+    ),
+)
+# F16C converts half precision. Compilers before GCC 11 do not know its name in tests.
+X86_64_HALF = replace(
+    X86_64,
+    test_header="<cpuid.h>",
+    test_code="""\
+static inline int has_f16c(void)
+{
+    unsigned int a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+""",
+    kinds=tuple(
+        replace(kind, options=(*kind.options, "-mf16c"), tests=(*kind.tests, "has_f16c()"))
+        for kind in X86_64.kinds
     ),
 )
 # The bits of Linux's <asm/hwcap.h>, which older C libraries lack: HWCAP_ASIMDDP, HWCAP2_I8MM.
@@ -113,7 +132,8 @@ _ANY = Processors("any", "any processor", (), ())
 def architecture_of(board: Board, headers: Mapping[str, bytes]) -> Architecture | None:
     """None where one code serves all processors; `headers`: those of the project."""
     if board.family == "host":
-        return X86_64.used_by(headers)
+        half = any(b"__F16C__" in text for text in headers.values())
+        return (X86_64_HALF if half else X86_64).used_by(headers)
     return (
         AARCH64.used_by(headers) if board.family == "linux" and "asimd" in board.features else None
     )

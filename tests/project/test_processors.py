@@ -15,6 +15,7 @@ import onnxruntime as ort
 import pytest
 
 from relax_aot import driver
+from relax_aot.ir.parse import parse
 from relax_aot.project import Project
 from relax_aot.project.processors import X86_64
 from relax_aot.verify.host import HostModel
@@ -30,6 +31,14 @@ pytestmark = [
 ]
 STRICT = "-Wall -Wextra -Wconversion -Wshadow -Wvla -Wdouble-promotion -Wmissing-prototypes -Werror"
 SIZES = (1, 2, 7, 16, 33)
+HALF = """
+const %w: f16[24, 40] = splat 0.5
+
+func @main(%x: f32[7, 24]) {
+  %c: f32[24, 40] = cast(%w) {to=f32, saturate=false}
+  %y: f32[7, 40] = matmul(%x, %c)
+  return %y
+}"""
 
 
 @cache
@@ -96,6 +105,14 @@ def test_a_build_for_one_processor_has_its_code_alone(tmp_path: Path) -> None:
     library = shipped_library(compiled(True), tmp_path, ["-DRAOT_NATIVE=ON"])
     assert not any("avx" in name for name in names(library))
     compare(compiled(True), library, True)
+
+
+def test_conversions_of_half_precision_are_asked_for() -> None:
+    """Only where the model has some."""
+    project = driver.compile_model(parse(HALF), "host", driver.Options(name="net"))
+    assert b"-mf16c" in project.files["CMakeLists.txt"]
+    assert b"has_f16c()" in project.files["x86_64/net_dispatch.c"]
+    assert b"f16c" not in compiled(True).files["CMakeLists.txt"]
 
 
 def test_other_boards_have_one_code() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -60,6 +61,17 @@ def test_tiles_of_cortex_m(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "raot_block_f32" in run("arm-linux-gnueabihf-nm", tmp_path / "tiles")
     run("qemu-arm", tmp_path / "tiles")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86-64")
+@pytest.mark.parametrize("flags", ["-mavx2 -mfma", "-mavx2 -mfma -mf16c", "-march=native"])
+def test_tiles_of_half_precision(flags: str, tmp_path: Path) -> None:
+    run(
+        "gcc", "-O2", *flags.split(), f"-I{ROOT / 'runtime_c' / 'include'}",
+        ROOT / "runtime_c" / "tests" / "test_multiply_half.c", "-o", tmp_path / "tiles",
+    )  # fmt: skip
+    run(tmp_path / "tiles")
 
 
 @pytest.mark.qemu

@@ -4,16 +4,17 @@ and panels cover."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.dims import ONE, ZERO, Dim
-from relax_aot.ir.loops import Bind, Buffer, Expr, For, Load, Store
+from relax_aot.ir.loops import Bind, Buffer, Cast, Expr, For, Load, Store
 from relax_aot.ir.names import defined_name, renamed
 from relax_aot.ir.rewrite import map_index_dims
+from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import Computed, Contraction
 from relax_aot.scheduling.writer import Ends, Writer
 
@@ -69,6 +70,18 @@ class Copied:
         shape = self.panel.shape
         steps = [prod(shape[n + 2 :], start=ONE) for n in range(len(shape) - 1)]
         return self.panel[(ZERO,) * len(shape)], steps
+
+
+def as_stored(found: Contraction, constants: Collection[str]) -> Contraction:
+    """With a right operand of half precision as it is stored, where it is a constant that is only
+    widened."""
+    for one in found.computed:
+        match one.value:
+            case Cast(Load() as load, DType.F32) if one.load == found.right and not one.fetched:
+                if load.dtype.is_half and load.buffer.name in constants:
+                    others = tuple(other for other in found.computed if other is not one)
+                    return replace(found, right=load, computed=others)
+    return found
 
 
 def compute_columns(

@@ -113,6 +113,20 @@ DECODED_MATMUL = """
         }
       }
     }"""
+HALF_MATMUL = """
+    symbol n in 1..9
+    const %w: f16[12, 5] = splat 0.5
+    kernel @dot(%x: f32[n, 5], %w: f16[12, 5]) -> (%y: f32[n, 12]) {
+      for i in 0..n {
+        for j in 0..12 {
+          local sum: f32 = 0.0:f32
+          for k in 0..5 {
+            sum = fma(%x[i, k], cast(%w[j, k], f32, wrap), sum)
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
 ROW_GROUPS = """
     symbol n in 1..9
     const %w: i8[64, 30] = splat 5

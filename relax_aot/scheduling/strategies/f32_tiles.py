@@ -37,6 +37,7 @@ from relax_aot.scheduling.strategies._panels import (
     Copied,
     Operand,
     Span,
+    as_stored,
     compute_columns,
     compute_rows,
     spans,
@@ -48,6 +49,7 @@ from relax_aot.scheduling.strategies._texts import (
     DEPTHWISE,
     GATHERED_COLUMNS,
     GATHERED_ROWS,
+    HALF_MATMUL,
     MATMUL,
     NARROW_MATMUL,
 )
@@ -64,7 +66,14 @@ FARTHEST = 4
 
 
 def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
-    """Matches by how much of a tile the results fill; clipped columns count less."""
+    """Matches by how much of a tile the results fill; clipped columns count less. Constants of half
+    precision are packed as they are, if the target converts them in tiles."""
+    stored = as_stored(found, context.constants) if context.target.halves else found
+    match = _tiles(stored, w, context) if stored is not found else None
+    return match or _tiles(found, w, context)
+
+
+def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     left, right = found.left, found.right
     if found.computed and found.clipped_by & {loop.variable for loop in found.nest.loops}:
         return None
@@ -384,6 +393,16 @@ EXAMPLES = (
               for i_tile in 0..(n + 3) // 4 {
             ...
                 multiply %sums[height, 12] = %x[4*i_tile, 0], 32, %panel[0, 0], [32, 1, 12]
+            ...""",
+    ),
+    Example(
+        why="constants of half precision are packed as they are",
+        target="asimd",
+        before=HALF_MATMUL,
+        after="""
+            kernel @dot(%x: f32[n, 5], %w.packed: f16[60]) -> (%y: f32[n, 12]) {
+            ...
+                multiply %sums[height, 12] = %x[24*i_tile, 0], 5, %w.packed[0], [5, 1, 12]
             ...""",
     ),
     Example(

@@ -33,7 +33,8 @@ class Target:
     one), which hides latency and takes as many rows of scratch; a target with `partial_sums` lanes
     (1: none) does so only with ordered sums. `dots`: the form of the dot products of quantized
     bytes with weights in groups (microkernels/groups.py; empty: none); products of floats with
-    such weights have tiles of `group_rows` (0: `rows`), for which weights are decoded once.
+    such weights have tiles of `group_rows` (0: `rows`), for which weights are decoded once. With
+    `halves`, vectors convert constants of half precision as tiles read them.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
     loops compute them). `scans`: micro-kernels check contiguous indices. A row of scores
     that may take more than `score_row` bytes is computed in blocks of `score_block` keys.
@@ -60,6 +61,7 @@ class Target:
     sums: int = 0
     dots: str = ""
     group_rows: int = 0
+    halves: bool = False
     partial_sums: int = 1
     functions: int = 0
     scans: bool = False

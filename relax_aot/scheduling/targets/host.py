@@ -39,6 +39,7 @@ TARGET = Target(
     sums=7,
     dots="16",
     group_rows=96,
+    halves=True,
     partial_sums=32,
     functions=1024,
     strategies=dot_products(DOT2_I16),

@@ -19,7 +19,7 @@ from relax_aot.verify.host import HostEntries
 from relax_aot.verify.reference import NumpyReference
 from tests.cli.in_process import relax_aot
 from tests.cuda.toolkits import needs_compilers
-from tests.frontends.llm.checkpoints import KINDS, LLAMA3, Array, Llama, logits
+from tests.frontends.llm.checkpoints import KINDS, LLAMA3, Array, Llama, logits, safetensors
 
 CONTEXT, CHUNK = 48, 24
 MODELS = {
@@ -114,6 +114,17 @@ def test_bits_do_not_depend_on_the_calls(name: str) -> None:
     whole = last_logits(hosted(name), tokens, (24,))
     for calls in ((), (7,), (1, 1), (5, 19), (16, 7)):
         assert last_logits(hosted(name), tokens, calls) == whole, calls
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_half_precision_has_the_bits_of_its_values_in_f32(name: str, tmp_path: Path) -> None:
+    path = MODELS[name].write(tmp_path / "tiny")
+    values = {n: array.astype(np.float32) for n, array in MODELS[name].tensors.items()}
+    (path / "model.safetensors").write_bytes(safetensors(values))
+    wide = rx.compile(rx.load_llm(path, context=CONTEXT, chunk=CHUNK), name="tiny").host()
+    for calls in ((24,), (2, 5), (1,)):
+        assert last_logits(hosted(name), text(26), calls) == last_logits(wide, text(26), calls)
 
 
 @pytest.mark.long
