@@ -261,6 +261,7 @@ def _stages(
     dump("transforms", module)
     floats = integers.stays(module)
     module = externs.place(module, table)
+    products = table.products
     table = table.used_by(module)
     if table.rules:
         dump("externs", module)
@@ -282,6 +283,7 @@ def _stages(
         options.numerics,
         lenient=not options.check,
         threads=options.threads,
+        products=products,
     )
     dump("scheduling", module)
     module = order.run(module, keep_states=options.stepwise)
@@ -301,7 +303,13 @@ def _require_device(board: Board, options: Options, table: externs.ExternTable) 
         "--offsets dynamic": options.offsets == "dynamic",
         "--extern": bool(table.rules),
     }
-    require_device(board.name, board.cuda, options.emit, refused)
+    libraries = {f"--library {rule.library}": True for rule in table.products}
+    require_device(board.name, board.cuda, options.emit, refused, libraries)
+    if libraries and options.numerics == "ordered":
+        raise RelaxAotError(
+            f"{', '.join(libraries)} does not keep the order of sums, as --numerics ordered does;"
+            " leave out one of them"
+        )
 
 
 def _require_threads(board: Board, count: int) -> None:

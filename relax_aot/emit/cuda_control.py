@@ -40,6 +40,8 @@ class Call:
     threads: int
     words: tuple[str, ...]
     note: str
+    product: int | None = None
+    """The product of a library in whose place it stands, by number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ _BLOCK_BYTES = 1024
 _RUN_BYTES = 64
 _LAUNCH_BYTES = 16
 _WORD_BYTES = 8
+_LIBRARY_BYTES = 256
+_PRODUCT_BYTES = 1280
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,9 @@ def _block_bytes(
     total = _BLOCK_BYTES + _LAUNCH_BYTES * len(calls) + _WORD_BYTES * (words + functions)
     total += interfaces[0].header_bytes(alignment)
     total += sum(_RUN_BYTES + 4 * len(interface.dims) for interface in interfaces)
+    products = [product for program in programs for product in program.products]
+    if products:
+        total += _LIBRARY_BYTES + (_PRODUCT_BYTES + 2 * _RUN_BYTES) * len(products)
     return -(-total // 64) * 64
 
 

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.cuda_control import Call, Controls
 from relax_aot.emit.cuda_control import Given as Pointer
 from relax_aot.emit.cuda_frame import Slots, TooManyLaunches
+from relax_aot.emit.cuda_library import LibraryProduct, library_product, type_of
 from relax_aot.emit.cuda_module import DeviceSource, Given
 from relax_aot.emit.lengths import bytes_before, first_row
 from relax_aot.ir.dims import Dim
@@ -28,7 +30,9 @@ class Launcher:
     source: DeviceSource
     controls: Controls
     slots: Slots
+    fallible: bool
     calls: list[Call] = field(default_factory=list)
+    products: list[LibraryProduct] = field(default_factory=list)
 
     def add(self, call: Call) -> None:
         self.calls.append(call)
@@ -43,7 +47,9 @@ class Launcher:
         kernel = node.callee
         assert isinstance(kernel, Kernel)
         roots = (*node.args, *node.outs)
-        places = {b.name: self.place(r) for b, r in zip(kernel.buffers, roots, strict=True)}
+        found = [self.place(root) for root in roots]
+        places = {b.name: place for b, place in zip(kernel.buffers, found, strict=True)}
+        product = self.product(node, found) if condition is None else None
         for launch in self.source.launches[kernel.name]:
             words = []
             for one in launch.parameters:
@@ -57,7 +63,19 @@ class Launcher:
                     case Given.SIZE:
                         words.append(f"RAOT_WORD({self.context.symbols[one.name]})")
             grid = self.context.dim(self.known(launch.grid))
-            self.add(Call(launch.c_name, grid, launch.threads, tuple(words), node.call.origin))
+            self.add(
+                Call(launch.c_name, grid, launch.threads, tuple(words), node.call.origin, product)
+            )
+
+    def product(self, node: Step, places: Sequence[str]) -> int | None:
+        """The number of the product that a library computes in the place of a step."""
+        roots = (*node.args, *node.outs)
+        inside = frozenset(at for at, root in enumerate(roots) if self.before(root))
+        made = library_product(self.context, node, places, inside, fallible=self.fallible)
+        if made is None:
+            return None
+        self.products.append(made)
+        return len(self.products) - 1
 
     def known(self, dim: Dim) -> Dim:
         """An upper bound over sizes that the host knows."""
@@ -75,10 +93,7 @@ class Launcher:
         return ""
 
     def type_of(self, root: str) -> TensorType:
-        plan = self.context.plan
-        known = {p.name: p.type for p in plan.module.main.params}
-        known |= {c.name: c.type for c in plan.module.constants}
-        return known[root] if root in known else plan.program.values[root].type
+        return type_of(self.context, root)
 
     def pointer(self, name: str, root: str) -> Pointer:
         type_ = C_TYPES[self.type_of(root).dtype]

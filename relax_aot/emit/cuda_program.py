@@ -13,6 +13,7 @@ from relax_aot.emit.cuda_ends import write_commits, write_report, write_slides
 from relax_aot.emit.cuda_flow import write_nodes
 from relax_aot.emit.cuda_frame import Slots
 from relax_aot.emit.cuda_launcher import Launcher
+from relax_aot.emit.cuda_library import LibraryProduct
 from relax_aot.emit.cuda_module import DeviceLaunch, Frame, Note, Unit, device_sources
 from relax_aot.emit.kernels import call_text
 from relax_aot.ir.loops import Kernel
@@ -34,6 +35,8 @@ class DeviceProgram:
     """The same of the first rows of windows."""
     launches: Mapping[str, tuple[DeviceLaunch, ...]]
     """Those of each kernel."""
+    products: tuple[LibraryProduct, ...] = ()
+    """What a library may compute, by the numbers that calls have."""
 
 
 def device_programs(
@@ -53,7 +56,7 @@ def device_programs(
     programs = []
     for (context, own), unit, source in zip(pairs, units, sources, strict=True):
         controls = Controls(context.plan.module.bounds, context.symbols, own.sizes, names, views)
-        writer = Launcher(context, source, controls, own)
+        writer = Launcher(context, source, controls, own, fallible)
         if unit.conditional:
             always = [f"frame[{ALWAYS}] = 1;"]
             writer.add(controls.call("begin", "conditions that always hold", always))
@@ -62,9 +65,9 @@ def device_programs(
         write_slides(writer)
         write_report(writer)
         shown = {f.symbol.name: own.sizes[f.symbol.name] for f in context.interface.results}
-        programs.append(
-            DeviceProgram(tuple(writer.calls), shown, own.lengths, own.firsts, source.launches)
-        )
+        calls, products = tuple(writer.calls), tuple(writer.products)
+        lengths = (own.lengths, own.firsts)
+        programs.append(DeviceProgram(calls, shown, *lengths, source.launches, products))
     return tuple(programs), sources[0].text_with(control_text(views))
 
 

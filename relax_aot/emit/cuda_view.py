@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from relax_aot.emit.arenas import LocalView
-from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
-from relax_aot.emit.cuda_control import Call
 from relax_aot.emit.cuda_launcher import on_device
+from relax_aot.emit.cuda_library import LibraryProduct
+from relax_aot.emit.cuda_parts import PartView, parts_of
 from relax_aot.emit.cuda_program import DeviceProgram
 from relax_aot.emit.interface import Interface, Port
 from relax_aot.emit.lengths import first_c, grown, header_c
@@ -26,12 +26,6 @@ class UploadView:
     source: str
     bytes: int
     offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class CallView:
-    note: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +65,11 @@ class DeviceRunView:
     model: ModelView
     tail: str
     """What stands behind the names of functions and variables of this run."""
-    calls: tuple[CallView, ...]
+    parts: tuple[PartView, ...]
+    products: tuple[LibraryProduct, ...]
+    """What a library computes instead of parts."""
+    classes: tuple[LocalView, ...]
+    """The sizes of a class, for which the library is asked: C expressions over its number."""
     word_count: int
     most_words: int
     addresses: tuple[LocalView, ...]
@@ -113,7 +111,32 @@ class DeviceRunView:
 
     @property
     def call_count(self) -> int:
-        return len(self.calls)
+        return sum(len(part.calls) for part in self.parts)
+
+    @property
+    def array(self) -> str:
+        """Behind the member with the graphs."""
+        return f"[{len(self.parts)}]" if self.products else ""
+
+    @property
+    def start(self) -> str:
+        """A call that starts the run, up to the stream."""
+        if self.products:
+            return f"start{self.tail}(device, "
+        return f"raot_cuda_start(cuda, &device->run{self.tail}, "
+
+    @property
+    def product_count(self) -> int:
+        return len(self.products)
+
+    @property
+    def asks_sizes(self) -> bool:
+        """Whether launches depend on sizes, so that there are classes of them."""
+        return "&sizes" in self.class_arguments
+
+    @property
+    def class_arguments(self) -> str:
+        return names_of(self.launch_parameters, at=f"&at{self.tail}", dims="&sizes")
 
     @property
     def in_macro(self) -> str:
@@ -152,6 +175,16 @@ class DeviceView:
     @property
     def open_arguments(self) -> str:
         return names_of(self.open_parameters, weights="memory->weights")
+
+    @property
+    def products(self) -> tuple[LibraryProduct, ...]:
+        """What a library computes in any run."""
+        return tuple(product for run in self.runs for product in run.products)
+
+    @property
+    def required(self) -> int:
+        """1 where there is no run without the library."""
+        return int(any(product.required for product in self.products))
 
     @property
     def reads_constants(self) -> bool:
@@ -201,7 +234,8 @@ def run_view(
     interface = context.interface
     slots = {slot.c_name: f"arena + {slot.offset_macro}" for slot in view.slots}
     tail = f"_{interface.name.removeprefix(f'{interface.owner}_')}" if interface.common else ""
-    calls = tuple(_call(call, functions, slots, tail) for call in program.calls)
+    parts = parts_of(program.calls, program.products, functions, slots, tail)
+    calls = [call for part in parts for call in (*part.calls, part.product) if call]
     texts = [call.text for call in calls]
     copies = f"COPY{tail.upper()}"
     inputs, inputs_end = _transfers(context, "in", interface.inputs, "0", copies)
@@ -226,7 +260,12 @@ def run_view(
     return DeviceRunView(
         model=view,
         tail=tail,
-        calls=calls,
+        parts=parts,
+        products=program.products,
+        classes=tuple(
+            LocalView(f.c_name, f"raot_blas_size({f.symbol.low}, {f.macro}, i)", "")
+            for f in interface.dims
+        ),
         word_count=sum(words),
         most_words=max(words),
         addresses=mentioned([LocalView(n, f"device->cuda.{n}", "") for n in _BLOCKS], texts),
@@ -285,15 +324,6 @@ def _sizes(context: RunContext) -> list[LocalView]:
     held = [(f, header_c(interface, f)) for f in interface.lengths]
     dims = [(f, f"dims->{f.c_name}") for f in interface.dims]
     return [LocalView(context.symbols[f.symbol.name], value, "") for f, value in (*held, *dims)]
-
-
-def _call(call: Call, functions: Sequence[str], slots: Mapping[str, str], tail: str) -> CallView:
-    words = ", ".join(slots.get(word, word) for word in call.words)
-    text = (
-        f"raot_launch(&device->cuda, &device->run{tail}, {functions.index(call.function)}u,"
-        f" {call.grid}, {call.threads}u, (const raot_address[]){{{words}}}, {len(call.words)}u);"
-    )
-    return CallView(comment(f"{call.function}: {call.note}".removesuffix(": ")), text)
 
 
 def _transfers(

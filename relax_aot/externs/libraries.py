@@ -3,7 +3,7 @@
 
 A package gives the path of its table as an entry point of `relax_aot.libraries`. Its rules
 are tried in order after those of the user's own tables; one that finds nothing to replace in
-a model is no mistake.
+a model is no mistake. The table of cuBLASLt comes with the compiler.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from pathlib import Path
 from relax_aot.externs._error import ExternError
 from relax_aot.plugins import entry_names, plugin_called, plugin_path
 
+CUBLASLT = Path(__file__).with_name("cublaslt.toml")
+
 
 def library_table(name: str) -> Path:
     """The table of a library; a name that ends in `.toml` is the path of a user's own."""
     if name.endswith(".toml"):
         return Path(name)
+    if name == CUBLASLT.stem:
+        return CUBLASLT
     if plugin := plugin_called("libraries", name):
         return plugin_path(plugin)
-    known = entry_names("libraries")
+    known = [CUBLASLT.stem, *entry_names("libraries")]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    listed = f"libraries are: {', '.join(known)}" if known else "no installed package provides one"
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ExternError(f"unknown library {name!r}; {hint}{listed}")
+    raise ExternError(f"unknown library {name!r}; {hint}libraries are: {', '.join(known)}")

@@ -102,6 +102,22 @@ class Rule:
         return tuple(a for a in self.arguments if a.kind in (Kind.OUTPUT, Kind.UPDATE))
 
 
+@dataclass(frozen=True, slots=True)
+class ProductRule:
+    """One `[[product]]`: products of matrices that a library of a GPU computes.
+
+    `types` are those of the factors. `requires` is over `rows`, `columns`, `steps` and `batch`.
+    Where the library is absent, the kernels of the project compute them, unless it is `required`.
+    """
+
+    library: str
+    types: tuple[DType, ...]
+    requires: tuple[Requirement, ...]
+    required: bool
+    workspace: int
+    """Bytes on the GPU that the library may use during a product."""
+
+
 @dataclass(frozen=True)
 class TableFile:
     """One file of rules, and the C files that they need.
@@ -117,6 +133,7 @@ class TableFile:
     units: tuple[str, ...]
     names: frozenset[str]
     macros: frozenset[str]
+    products: tuple[ProductRule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,6 +145,10 @@ class ExternTable:
     @property
     def rules(self) -> tuple[Rule, ...]:
         return tuple(rule for table in self.tables for rule in table.rules)
+
+    @property
+    def products(self) -> tuple[ProductRule, ...]:
+        return tuple(rule for table in self.tables for rule in table.products)
 
     @property
     def files(self) -> dict[str, bytes]:

@@ -17,6 +17,9 @@
 
 The C prototype gives order and C types; the table gives each parameter a meaning. All of it
 is checked here, so that a mistake is named with file, key and C declaration.
+
+A table of `[[product]]` has no header: it says which products of matrices a library of a GPU
+computes (relax_aot/externs/cublaslt.toml).
 """
 
 from __future__ import annotations
@@ -33,7 +36,16 @@ from relax_aot.externs._error import ExternError
 from relax_aot.externs.files import inside, read_files
 from relax_aot.externs.header import Header, Parameter, Prototype, read_header
 from relax_aot.externs.pattern import Pattern, parse_pattern
-from relax_aot.externs.rule import Argument, Axis, Kind, Requirement, Rule, TableFile, TypeRule
+from relax_aot.externs.rule import (
+    Argument,
+    Axis,
+    Kind,
+    ProductRule,
+    Requirement,
+    Rule,
+    TableFile,
+    TypeRule,
+)
 from relax_aot.ir.dims import Dim, DimSyntaxError, parse_dim, parse_relation
 from relax_aot.ir.extern import FLOATS, INTEGER_RANGES, Extern, ExternParam, Returns, Role
 from relax_aot.ir.types import C_TYPES, DType, TensorType
@@ -41,6 +53,13 @@ from relax_aot.ops import all_ops
 from relax_aot.resources import data_dir
 
 TOP_KEYS = ("header", "sources", "extern", "title")
+PRODUCT_KEYS = ("library", "types", "requires", "absent", "workspace")
+PRODUCT_SIZES = frozenset({"rows", "columns", "steps", "batch"})
+PRODUCT_TYPES = (DType.F32, DType.F16, DType.BF16)
+PRODUCT_LIBRARIES = ("cublaslt",)
+MOST_WORKSPACE = 1 << 30
+ABSENT = {"own": False, "fail": True}
+"""What a program does without the library, and whether it is required then."""
 EXTERN_KEYS = ("function", "name", "replaces", "node", "requires", "returns", "arguments")
 ROLES = {
     Kind.INPUT: Role.INPUT, Kind.OUTPUT: Role.OUTPUT, Kind.UPDATE: Role.UPDATE,
@@ -78,6 +97,12 @@ class _At:
             raise self.fail(key, f"expected a text; {got}")
         return value.strip()
 
+    def chosen(self, key: str, known: Sequence[str]) -> str:
+        text = self.text(key)
+        if text not in known:
+            raise self.fail(key, f"expected one of {', '.join(known)}; got {text!r}")
+        return text
+
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.data.get(key, [])
         value = [value] if isinstance(value, str) else value
@@ -95,6 +120,8 @@ def read_table(path: Path, *, expected: bool) -> TableFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ExternError(f"{path}: not valid TOML: {error}") from None
     top = _At(path, "", data)
+    if "product" in data:
+        return _products(top)
     top.only(TOP_KEYS)
     name = top.text("header")
     sources = top.texts("sources")
@@ -115,6 +142,35 @@ def read_table(path: Path, *, expected: bool) -> TableFile:
         for i, entry in enumerate(entries)
     )
     return TableFile(path, rules, name, c_files.files, c_files.units, header.names, header.macros)
+
+
+def _products(top: _At) -> TableFile:
+    """A table of `[[product]]` alone."""
+    top.only(("product", "title"))
+    entries = top.data["product"]
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise top.fail("product", "expected [[product]]")
+    rules = tuple(
+        _product(_At(top.path, f"product[{i}].", entry)) for i, entry in enumerate(entries)
+    )
+    return TableFile(top.path, (), "", {}, (), frozenset(), frozenset(), rules)
+
+
+def _product(at: _At) -> ProductRule:
+    at.only(PRODUCT_KEYS)
+    library = at.chosen("library", PRODUCT_LIBRARIES)
+    names = at.texts("types")
+    known = {one.value: one for one in PRODUCT_TYPES}
+    for name in names or ("",):
+        if name not in known:
+            raise at.fail("types", f"expected some of {', '.join(known)}; got {name!r}")
+    workspace = at.data.get("workspace", 0)
+    if not isinstance(workspace, int) or not 0 <= workspace <= MOST_WORKSPACE:
+        raise at.fail("workspace", f"expected bytes from 0 to {MOST_WORKSPACE}; got {workspace!r}")
+    required = ABSENT[at.chosen("absent", tuple(ABSENT))]
+    requires = _requires(at, PRODUCT_SIZES)
+    types = tuple(known[name] for name in names)
+    return ProductRule(library, types, requires, required, workspace)
 
 
 def _rule(at: _At, header: Header, header_name: str, expected: bool) -> Rule:
@@ -447,7 +503,9 @@ def _requires(at: _At, symbols: frozenset[str]) -> tuple[Requirement, ...]:
             raise at.fail("requires", str(error)) from None
         unknown = sorted(difference.symbols - symbols)
         if unknown:
-            raise at.fail("requires", f"no parameter has the size {unknown[0]!r}")
+            raise at.fail(
+                "requires", f"nothing has the size {unknown[0]!r}; known are {sorted(symbols)}"
+            )
         made.append(Requirement(relation, difference, text))
     return tuple(made)
 

@@ -98,16 +98,22 @@ EMIT = ("auto", "cuda-source", "cubin")
 """What a project for a GPU holds of its kernels; auto: cubins where the board names toolkits."""
 
 
-def require_device(name: str, cuda: Cuda | None, emit: str, refused: Mapping[str, bool]) -> None:
+def require_device(
+    name: str, cuda: Cuda | None, emit: str, refused: Mapping[str, bool], wanted: Mapping[str, bool]
+) -> None:
     """Refuse what kernels on the GPU of the board `name` cannot do, and what only they can.
 
-    `refused` are options as the command line has them, and whether they were given.
+    `refused` and `wanted` are options as the command line has them, and whether they were given:
+    those for a CPU and those for a GPU.
     """
     if emit not in EMIT:
         raise DeviceError(f"emit is one of {', '.join(EMIT)}, not {emit!r}")
     if cuda is None:
         if emit != "auto":
             raise DeviceError(f"--emit {emit} is for boards with a GPU; {name} has none")
+        for option, given in wanted.items():
+            if given:
+                raise DeviceError(f"{option} is for boards with a GPU; {name} has none")
         return
     if cuda.source_only and emit != "cuda-source":
         raise DeviceError(

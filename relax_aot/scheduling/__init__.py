@@ -9,8 +9,10 @@ target, and for long rows of scores (passes/online_softmax.py); `numerics` order
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from relax_aot.externs.rule import ProductRule
 from relax_aot.fusion.in_place import proven_pairs
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.graph import Module
@@ -23,7 +25,7 @@ from relax_aot.scheduling.apply import (
     schedule_integers,
 )
 from relax_aot.scheduling.cost import work_of
-from relax_aot.scheduling.devices import attention
+from relax_aot.scheduling.devices import attention, library
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.passes import (
     barriers,
@@ -54,12 +56,14 @@ def schedule(
     *,
     lenient: bool = False,
     threads: int = 1,
+    products: Sequence[ProductRule] = (),
 ) -> Module:
-    """Module of kernels -> module of kernels for a target, up to `threads` of them for one loop.
+    """Module of kernels -> module of kernels for a target, up to `threads` of them for one loop;
+    libraries of a device may compute `products`.
     A new permission to overwrite an
     operand that is not proven is an error, or with `lenient` withdrawn, with a note."""
     if target.device:
-        return schedule_device(module, target, numerics)
+        return schedule_device(module, target, numerics, products)
     given = {kernel.name: kernel.in_place for kernel in module.kernels}
     small = optimize == "size"
     if small:  # code weighs eight times as much
@@ -89,7 +93,12 @@ def schedule(
     return share_loops(replace(module, kernels=tuple(proven)), threads, unsplit=unsplit)
 
 
-def schedule_device(module: Module, target: Target, numerics: str = "blocked") -> Module:
+def schedule_device(
+    module: Module,
+    target: Target,
+    numerics: str = "blocked",
+    products: Sequence[ProductRule] = (),
+) -> Module:
     """Kernels as loops over the blocks and threads of a device."""
     if numerics == "ordered":
         target = replace(target, partial_sums=1)
@@ -99,7 +108,9 @@ def schedule_device(module: Module, target: Target, numerics: str = "blocked") -
     module = place_parameters(without_unused_module(module), parameters_of(module))
     module = byte_lines.run(module, target)
     folded = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
-    return devices.run(replace(module, kernels=tuple(folded)), target)
+    module = replace(module, kernels=tuple(folded))
+    chosen = library.products(module, target, products)
+    return library.marked(devices.run(module, target), chosen)
 
 
 def schedule_contractions(module: Module, target: Target) -> Module:

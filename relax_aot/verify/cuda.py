@@ -24,7 +24,9 @@ from relax_aot.toolchain import tools
 from relax_aot.toolchain.tools import ToolMissing
 
 DRIVER = "libcuda.so.1"
-SOURCES = ("raot_shim.cpp", "fake_driver.cpp", "fake_memory.cpp", "fake_state.cpp")
+SOURCES = (
+    "raot_shim.cpp", "fake_cublaslt.cpp", "fake_driver.cpp", "fake_memory.cpp", "fake_state.cpp",
+)  # fmt: skip
 HEADERS = (
     "raot_shim.h", "raot_shim_fiber.h", "raot_shim_host.h", "fake_memory.h", "fake_state.h",
 )  # fmt: skip

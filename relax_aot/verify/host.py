@@ -353,6 +353,7 @@ def build_library(project: Built, *, sanitize: bool = False, workers: bool = Tru
         files = host_files(project, files)
         driver = fake_driver(project)
         flags = (*flags, f'-DRAOT_CUDA_LIBRARY="{driver}"', "-ldl")
+        flags = (*flags, f'-DRAOT_CUBLASLT_LIBRARY="{driver}"')
     return build_shared(files, flags, project.foreign)
 
 

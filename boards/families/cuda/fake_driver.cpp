@@ -36,7 +36,7 @@ int fake_live(void)
 {
     return static_cast<int>(fake::blocks.size() + driver.graphs.size() + driver.executables.size() +
                             driver.modules.size() + driver.contexts.size()) +
-           driver.retained;
+           driver.retained + library_live();
 }
 
 void fake_fail(const char *name, int nth, int error)
@@ -52,6 +52,7 @@ void fake_end_context(void)
     driver.modules.clear();
     driver.streams.clear();
     driver.contexts.clear();
+    library_reset();
     while (!fake::blocks.empty()) {
         const Block block = fake::blocks.begin()->second;
         drop(block);

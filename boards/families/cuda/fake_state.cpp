@@ -115,6 +115,13 @@ void finish_all()
     }
 }
 
+void finish_before(int number)
+{
+    for (auto &[handle, stream] : driver.streams) {
+        advance(*stream, number);
+    }
+}
+
 int node_of(Node *node, const Parameters *given)
 {
     if (given->grid[0] == 0 || given->grid[1] != 1 || given->grid[2] != 1 || given->block[0] == 0 ||

@@ -90,6 +90,9 @@ int begin(const char *name, bool context = true);
 int finish(Stream &stream);
 void finish_all();
 
+/* Does what all streams had to do before the work of this number. */
+void finish_before(int number);
+
 /* Runs the kernel of a node. */
 int launch(const Node &node);
 
@@ -97,6 +100,10 @@ int launch(const Node &node);
 int node_of(Node *node, const Parameters *given);
 
 Stream *stream_of(void *handle);
+
+/* Things of the fake cuBLASLt that were not given back; gives all of them back. */
+int library_live();
+void library_reset();
 
 } // namespace fake
 
