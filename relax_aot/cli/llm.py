@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -31,6 +32,11 @@ from relax_aot.project.packaging import NAMES as PACKAGES
     default="last",
     help="last: prefill returns the logits of its last token. all: of all tokens.",
 )
+@click.option(
+    "--tokenizer/--no-tokenizer",
+    default=True,
+    help="Add the tokenizer of tokenizer.json, or leave it out.",
+)
 @click.option("--package", type=click.Choice(PACKAGES), default="flat", help="Build system.")
 @json_option
 @code
@@ -41,15 +47,16 @@ def llm(
     context: int | None,
     chunk: int,
     logits: str,
+    tokenizer: bool,
     package: str,
     json_file: str | None,
     **chosen: Any,
 ) -> None:
     """Generate the C project of the language model MODEL.
 
-    MODEL is a folder in Hugging Face layout: config.json and safetensors files. The entries
-    prefill and decode take numbers of tokens and return logits: the project has no tokenizer and no
-    sampler.
+    MODEL is a folder in Hugging Face layout: config.json, safetensors files and tokenizer.json. The
+    entries prefill and decode take numbers of tokens and return logits. The project has a
+    tokenizer, and no sampler.
     """
     from relax_aot import driver
     from relax_aot.cli.entries import write_several
@@ -57,15 +64,22 @@ def llm(
     from relax_aot.emit.c_names import identifier
     from relax_aot.frontends.llm import entries_of
     from relax_aot.project.board import load_board
+    from relax_aot.project.companions import with_companions
+    from relax_aot.project.llm import companions_of
 
     dump = chosen.pop("dump")
     options = options_of((), (), (), (), **chosen)
     sources = entries_of(model, context, chunk, logits)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
     entries = driver.load_entries(sources, options)
+    form = "auto" if package == "flat" else "c"
+    companions = companions_of(Path(model), name, form) if tokenizer else ()
     project = driver.compile_entries(entries, load_board(board), replace(options, name=name), dump)
+    project = with_companions(project, companions)
     said, lines = write_several(project, output, package)
     if json_file:
         write_json(said, json_file)
+    if tokenizer and not companions:
+        lines.append(f"{model} has no tokenizer.json: the project has no tokenizer")
     if json_file != "-":
         click.echo("\n".join(lines))

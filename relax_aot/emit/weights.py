@@ -180,7 +180,7 @@ def weights_of(
             inside = f"(const {c_type} *)(const void *)({prefix}_weights + {offset})"
             expression = c_name if as_text else inside
         expressions[constant.name] = expression
-        rows = _rows(data) if as_text else ()
+        rows = rows_of(data) if as_text else ()
         region = None if apart else regions.get(constant.name)
         place = "" if region is None else f"{_place_macro(prefix, region)} "
         note = comment(f"{constant.type}")
@@ -250,7 +250,7 @@ def _texts(values: list[int | float], dtype: DType) -> list[str]:
     return [known[value] for value in values]
 
 
-def _rows(data: Array) -> tuple[str, ...]:
+def rows_of(data: Array) -> tuple[str, ...]:
     if data.size == 0:
         return ("0",)
     dtype = DType.of(data.dtype)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Further C files of a project that call its entries, or go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from relax_aot.emit.render import render
+from relax_aot.project import runtime_headers
+from relax_aot.project.entries import EntriesProject
+
+_BUILD = b"## Build it\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A C file, its header, and the block that it includes, if there is one."""
+
+    unit: str
+    header: str
+    files: dict[str, bytes]
+    readme: str
+    """A section of the README."""
+    block: str = ""
+    block_macro: str = ""
+    """The macro that says where the block is."""
+
+
+def with_companions(project: EntriesProject, companions: Sequence[Companion]) -> EntriesProject:
+    """The project with these files, which its build files compile too."""
+    if not companions:
+        return project
+    files = dict(project.files)
+    for companion in companions:
+        files |= companion.files
+    files |= runtime_headers(files)
+    cmake = render("llm/parts.cmake.j2", name=project.name, companions=companions)
+    files["CMakeLists.txt"] += b"\n" + cmake.encode()
+    text, marker, build = files["README.md"].partition(_BUILD)
+    sections = "".join(f"{companion.readme}\n\n" for companion in companions)
+    files["README.md"] = text.rstrip() + b"\n\n" + sections.encode() + marker + build
+    units = tuple(companion.unit for companion in companions)
+    return replace(project, files=dict(sorted(files.items())), units=(*project.units, *units))
