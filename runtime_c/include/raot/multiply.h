@@ -51,6 +51,12 @@ struct raot_level {
  *     RAOT_HIGH     rows of a block; its sums are kept in registers
  *     RAOT_LOW      up to this number of rows, a block has all columns: more independent sums
  *                   hide the latency of the FMA
+ *     RAOT_ALL_LOW  tiles with all columns are computed in such blocks, however many rows they
+ *                   have. Three rows of 32 columns read 7 vectors for 12 FMAs, six rows of 16 read
+ *                   8; and rows whose distance is a multiple of 64 bytes, which are most, lie in
+ *                   one bank of the cache of AMD's processors, which reads one of them in a cycle
+ *     RAOT_AHEAD    blocks with all columns ask the cache for the row of packed weights that they
+ *                   read after this number of iterations: weights come from far
  *     RAOT_STEPS    unrolled iterations of the innermost loop, if the left operand is contiguous
  *                   and the right operand has the step RAOT_NEXT; raot_steps is a vector of their
  *                   factors, and raot_lanes_step multiplies by one of them
@@ -87,7 +93,9 @@ static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
 #define RAOT_LANES 8
 #define RAOT_WIDE 2
 #define RAOT_HIGH 6
-#define RAOT_LOW 2
+#define RAOT_LOW 3
+#define RAOT_ALL_LOW
+#define RAOT_AHEAD 16
 typedef __m256 raot_lanes;
 
 static inline raot_lanes raot_lanes_load(const float *from)
@@ -217,7 +225,10 @@ static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
 #define RAOT_UNROLL _Pragma("GCC unroll 8")
 #endif
 
-/* One iteration: a row of the right operand times the factor of each row. */
+/*
+ * One iteration: a row of the right operand times the factor of each row. Whichever is shorter, the
+ * vectors of the right operand or the factors, stays in registers.
+ */
 #define RAOT_STEP(b, factor_of)                                                            \
     do {                                                                                   \
         raot_lanes factor[RAOT_TILE_COLUMNS / RAOT_LANES];                                 \
@@ -226,9 +237,15 @@ static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
             factor[w] = some != 0 && w == wide - 1                                         \
                             ? raot_lanes_some((b) + w * RAOT_LANES, some - w * RAOT_LANES) \
                             : raot_lanes_load((b) + w * RAOT_LANES);                       \
+            if (rows < wide) {                                                             \
+                RAOT_UNROLL                                                                \
+                for (int32_t r = 0; r < rows; r++) {                                       \
+                    kept[r][w] = factor_of;                                                \
+                }                                                                          \
+            }                                                                              \
         }                                                                                  \
         RAOT_UNROLL                                                                        \
-        for (int32_t r = 0; r < rows; r++) {                                               \
+        for (int32_t r = 0; rows >= wide && r < rows; r++) {                               \
             RAOT_UNROLL                                                                    \
             for (int32_t w = 0; w < wide; w++) {                                           \
                 kept[r][w] = factor_of;                                                    \
@@ -321,6 +338,14 @@ raot_tile_f32(const int32_t rows, const int32_t wide, const int32_t some,
             }
 #endif
             for (; k > 0; k--) {
+#if defined(RAOT_AHEAD)
+                if (wide * RAOT_LANES == RAOT_TILE_COLUMNS) {
+                    const uintptr_t next =
+                        (uintptr_t)b + RAOT_AHEAD * RAOT_TILE_COLUMNS * sizeof(float);
+                    _mm_prefetch((const char *)next, _MM_HINT_T0);
+                    _mm_prefetch((const char *)next + 64, _MM_HINT_T0);
+                }
+#endif
                 RAOT_STEP(b, raot_lanes_fma(a[r * left_row], factor[w], kept[r][w]));
                 a += left_step;
                 b += right_step;
@@ -395,8 +420,10 @@ raot_tile_whole_f32(int32_t rows, const struct raot_level *levels, const float *
 
     if (rows == 1) {
         raot_tile_f32(1, wide, 0, levels, left, left_row, right, sums);
-    } else {
+    } else if (RAOT_LOW < 3 || rows == 2) {
         raot_tile_f32(2, wide, 0, levels, left, left_row, right, sums);
+    } else {
+        raot_tile_f32(RAOT_LOW, wide, 0, levels, left, left_row, right, sums);
     }
 }
 #endif
@@ -430,13 +457,24 @@ static inline void raot_multiply_f32(int32_t rows, int32_t columns, const struct
                                      float *sums)
 {
 #if defined(RAOT_LANES)
-#if RAOT_LOW > 0
+    int32_t high;
+
+#if defined(RAOT_ALL_LOW)
+    if (columns == RAOT_TILE_COLUMNS) {
+        for (int32_t r = 0; r < rows; r += high) {
+            /* Four rows are 2 and 2: one row alone would stall. */
+            high = rows - r == RAOT_LOW + 1 ? 2 : rows - r < RAOT_LOW ? rows - r : RAOT_LOW;
+            raot_tile_whole_f32(high, levels, left + r * left_row, left_row, right,
+                                sums + r * RAOT_TILE_COLUMNS);
+        }
+        return;
+    }
+#elif RAOT_LOW > 0
     if (rows <= RAOT_LOW && columns == RAOT_TILE_COLUMNS) {
         raot_tile_whole_f32(rows, levels, left, left_row, right, sums);
         return;
     }
 #endif
-    int32_t high;
 
     for (int32_t r = 0; r < rows; r += high) {
         high = rows - r < RAOT_HIGH ? rows - r : RAOT_HIGH;
