@@ -53,15 +53,18 @@ PRODUCTS = micro_kernels(
     }}""",
     HALVES,
 )
+WIDTHS: Parameters = {"width": ("8", "4", "2"), "of": ("", "4", "2")}
 COPIES = micro_kernels(
     "mma.cuh",
-    """count 0..8, ahead 0..~64 by 8
-    kernel @raot_copy_async_$T(%from: $T[min(1, count) * ahead + count]) -> (%to: $T[8]) {
-      for i in 0..8 {
+    """count 0..$width, ahead 0..~64 by $width
+    kernel @raot_copy_async${of}_$T(%from: $T[min(1, count) * ahead + count]) -> (%to: $T[$width]) {
+      for i in 0..$width {
         %to[i] = select((index(i) < index(count)), %from[ahead + i], 0.0:$T)
       }
     }""",
     HALVES,
+    WIDTHS,
 )
+"""Of 16 bytes, or of fewer."""
 WAITS = micro_kernels("mma.cuh", "kernel @raot_wait_copies() -> () {\n}")
 MICRO_KERNELS = (*LOADS, *PRODUCTS, *COPIES, *WAITS)

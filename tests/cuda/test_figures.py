@@ -204,6 +204,12 @@ SUBJECTS = {
     "product f16 of 128 steps": Subject(
         matmul("f16", "k, j", 128), matrix_product, mostly_hmma, every=True
     ),
+    "product f16, vectors of 8 bytes": Subject(
+        matmul("f16", "j, k", 772),
+        matrix_product,
+        lambda loop: len(loop.instructions) <= 3.3 * loop.mix["HMMA"],
+        every=True,
+    ),
     "product of bytes": Subject(BYTES, matrix_product, mostly_imma),
     "product of bytes, a zero point": Subject(
         BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)"),

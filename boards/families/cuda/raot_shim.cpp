@@ -31,7 +31,7 @@ enum State { READY, AT_WARP, AT_BLOCK, DONE, LEFT };
 struct Copy {
     void *to;
     const void *from;
-    int32_t count;
+    int32_t count, bytes;
 };
 
 struct Thread {
@@ -276,15 +276,15 @@ void raot_shim_leave(void)
     run->threads[run->current].copies.clear();
 }
 
-void raot_shim_copy_later(void *to, const void *from, int32_t count)
+void raot_shim_copy_later(void *to, const void *from, int32_t count, int32_t bytes)
 {
-    run->threads[run->current].copies.push_back({to, from, count});
+    run->threads[run->current].copies.push_back({to, from, count, bytes});
 }
 
 void raot_shim_finish_copies(void)
 {
     for (const Copy &copy : run->threads[run->current].copies) {
-        std::memset(copy.to, 0, 16);
+        std::memset(copy.to, 0, (size_t)copy.bytes);
         std::memcpy(copy.to, copy.from, (size_t)copy.count);
     }
     run->threads[run->current].copies.clear();

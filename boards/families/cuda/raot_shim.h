@@ -44,9 +44,9 @@ void raot_shim_block(int line);
    this thread. */
 const raot_shim_given *raot_shim_warp(unsigned mask, const void *given, size_t bytes, int line);
 
-/* A copy of `count` of 16 bytes, zeros behind them, that is made where its thread waits for it: who
+/* A copy of `count` of so many bytes, zeros behind them, that is made where its thread waits for it: who
    reads it earlier finds what was there before. */
-void raot_shim_copy_later(void *to, const void *from, int32_t count);
+void raot_shim_copy_later(void *to, const void *from, int32_t count, int32_t bytes);
 void raot_shim_finish_copies(void);
 
 /* The thread ends soon, and no other waits for it. */

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies of the factors of a matrix product to shared memory, in the types of matrix units.
 
-Where neighbors in memory of 16 bytes are always aligned and belong to one line of a matrix, a
-thread copies them at once and does not wait (cp.async); other factors, such as those of windows or
-decoded weights, are copied element by element. Padding puts the eight rows that one access of the
-matrix units reads in different banks.
+Where neighbors in memory of 16, 8 or 4 bytes are always aligned and belong to one line of a
+matrix, a thread copies them at once and does not wait (cp.async); other factors, such as those of
+windows or decoded weights, are copied element by element. Padding puts the eight rows that one
+access of the matrix units reads in different banks.
 
 Matrix units read bytes only where the steps of a line are neighbors. So a thread gathers 16 steps
 of a line in its registers and stores them at once. Outside of a window, bytes are the zero point.
@@ -34,6 +34,8 @@ from relax_aot.scheduling.writer import Writer
 
 BYTES = 16
 """What a thread copies at once."""
+SIZES = (BYTES, 8, 4)
+"""What it can copy without waiting."""
 VECTOR = 8
 """Elements of half precision of that many bytes."""
 Pair = tuple[Dim, Dim]
@@ -43,9 +45,9 @@ Pair = tuple[Dim, Dim]
 @dataclass(frozen=True, slots=True)
 class Side:
     """A factor in shared memory: so many `lines` (rows or columns) and `steps` of it. `rows`: the
-    steps of a line are neighbors, else the lines of a step. `vector`: whether 16 bytes are
-    copied at once. `zeros`: lines beyond the last one are zeros; else they are the last one, whose
-    address is the same for all steps."""
+    steps of a line are neighbors, else the lines of a step. `vector`: the elements that are
+    copied at once; 0 where it is one after the other. `zeros`: lines beyond the last one are zeros;
+    else others are in their place, whose addresses are the same for all steps."""
 
     name: str
     product: Product
@@ -54,7 +56,7 @@ class Side:
     lines: int
     steps: int
     rows: bool
-    vector: bool
+    vector: int
     shared: Buffer
     zeros: bool = False
 
@@ -91,18 +93,24 @@ class Side:
         """The axis along which the next part of a factor is: 0 for lines, 1 for steps."""
         return 0 if self.zeros else 1
 
+    def begins(self, step: Dim, bounds: Bounds) -> bool:
+        """Whether a part may begin at a step."""
+        along = self.vector if self.rows else 0
+        return not along or simplify(step % along, bounds) == 0
+
     def place(self, half: Dim, line: Dim, step: Dim) -> tuple[Dim, ...]:
         return (half, line, step) if self.rows else (half, step, line)
 
     def copy(
         self, w: Writer, thread: Dim, threads: int, batch: At, half: Dim, first: Pair,
-        *, whole: bool = False,
+        *, whole: bool = False, stop: Dim | None = None,
     ) -> None:  # fmt: skip
         """Copies the lines and steps from `first` on to one half of shared memory. `whole`: none
-        of them is beyond the last one."""
+        of them is beyond the last one of its axis; else steps end at `stop`, or at the last one."""
         chunks = self.vector or not self.kind.is_float
-        each = self.width if chunks else 1
+        each = (self.vector or self.width) if chunks else 1
         count = self.lines * self.steps // each
+        ends = (extent(self.loops), extent(self.product.steps) if stop is None else stop)
         with w.range("e", ceildiv(Dim.of(count), threads)) as e:
             chunk = thread + e * threads
             rest = count % threads != 0
@@ -110,7 +118,7 @@ class Side:
                 line, step = self._chunk(w, chunk, each)
                 to = self.shared[self.place(half, line, step)]
                 copy = self._vector if self.vector else self._gather if chunks else self._element
-                copy(w, batch, to, (line, step), first, whole=whole)
+                copy(w, batch, to, (line, step), first, ends, whole=whole)
 
     def _chunk(self, w: Writer, chunk: Dim, each: int) -> Pair:
         """The place of a chunk of `each` elements. Consecutive threads have neighbors in memory."""
@@ -127,24 +135,26 @@ class Side:
         return stride(self.load, self.loops[-1].variable) == 1
 
     def _vector(
-        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, *, whole: bool
+        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, ends: Pair, *, whole: bool
     ) -> None:
         """Copies neighbors, as many of them as there are; zeros behind them. How far a part is
         behind the first one is apart from the address, which threads compute once."""
         loops, steps = self.loops, self.product.steps
-        ends = (extent(loops), extent(steps))
         positions = [own + start for own, start in zip(place, first, strict=True)]
         even = [
             simplify(stop % size, w.bounds) == 0 or (whole and axis == self.moving)
             for axis, stop, size in zip((0, 1), ends, (self.lines, self.steps), strict=True)
         ]
         along, across = (1, 0) if self.rows else (0, 1)
-        count = Dim.of(self.width)
+        count = Dim.of(self.vector)
+        repeats = self.rows or divides(self.vector, ends[0], w.bounds)
+        if repeats and not self.zeros and not even[0]:
+            last = ends[0] - (1 if self.rows else self.vector)
+            positions[0] = w.named("last", dim_min(positions[0], last))
+            even[0] = True
         if not even[along]:
-            count = dim_max(dim_min(ends[along] - positions[along], self.width), 0)
-        if self.rows and not self.zeros:
-            positions[0] = clamped(positions[0], ends[0], self.lines, w)
-        elif not even[across]:
+            count = dim_max(dim_min(ends[along] - positions[along], self.vector), 0)
+        if not even[across]:
             count *= dim_max(dim_min(ends[across] - positions[across], 1), 0)
         ahead, axis = ZERO, self.moving
         (*outer, inner) = (loops, steps)[axis]
@@ -158,10 +168,11 @@ class Side:
         conditions = inside(at, self.product.window(w, self.load, at))
         if conditions and not even[1]:
             conditions.append(below(positions[1], ends[1]))
-            count = Dim.of(self.width)
+            count = Dim.of(self.vector)
+        of = "" if self.vector == self.width else str(self.vector)
         with w.block() as copied:
             w.micro(
-                f"raot_copy_async_{to.dtype.value}", to=to, **{"from": moved(self.load, at)},
+                f"raot_copy_async{of}_{to.dtype.value}", to=to, **{"from": moved(self.load, at)},
                 count=w.named("count", count), ahead=w.named("ahead", ahead),
             )  # fmt: skip
         if not conditions:
@@ -175,23 +186,23 @@ class Side:
         w.add(If(reduce(partial(Binary, "&&"), conditions), tuple(copied), tuple(filled)))
 
     def _gather(
-        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, *, whole: bool
+        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, ends: Pair, *, whole: bool
     ) -> None:
         """Gathers steps of a line in registers, and stores them at once."""
         product, steps = self.product, self.product.steps
         line, step = (own + start for own, start in zip(place, first, strict=True))
-        line = clamped(line, extent(self.loops), self.lines, w)
+        line = clamped(line, ends[0], self.lines, w)
         at = {**batch, **split(w, self.loops, line)}
-        ends = product.window(w, self.load, at)
+        window = product.window(w, self.load, at)
         some = w.reserve("some", self.kind, "register", self.width)
-        total, inner = extent(steps), steps[-1].variable
+        total, inner = ends[1], steps[-1].variable
         rest = simplify(total % self.steps, w.bounds) != 0 and not whole
-        if rest or ends:
+        if rest or window:
             with w.range("s", self.width) as s:
                 w.add(Store(some, (s,), self.fill))
-        if whole_chunks(steps, self.width, w.bounds) and inner not in ends:
+        if whole_chunks(steps, self.width, w.bounds) and inner not in window:
             at |= split(w, steps, step)
-            conditions = [*([below(step, total)] if rest else []), *inside(at, ends)]
+            conditions = [*([below(step, total)] if rest else []), *inside(at, window)]
             with w.when(*conditions), w.range("s", self.width) as s:
                 value = moved(self.load, {**at, inner: at[inner] + s})
                 w.add(Store(some, (s,), value))
@@ -199,28 +210,27 @@ class Side:
             with w.range("s", self.width) as s:
                 own = {**at, **split(w, steps, step + s)}
                 conditions = [below(step + s, total)] if rest else []
-                with w.when(*conditions, *inside(own, ends)):
+                with w.when(*conditions, *inside(own, window)):
                     w.add(Store(some, (s,), moved(self.load, own)))
         w.micro(f"raot_store{self.width}_{self.kind.value}", to=to, **{"from": some})
 
     def _element(
-        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, *, whole: bool
+        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, ends: Pair, *, whole: bool
     ) -> None:
         """Copies one element; zero outside of a window and behind the last step."""
         product, zero = self.product, Lit(0.0, to.dtype)
         line, step = (own + start for own, start in zip(place, first, strict=True))
-        stop, conditions = extent(self.loops), list[Expr]()
+        (stop, total), conditions = ends, list[Expr]()
         if self.zeros and not whole and simplify(stop % self.lines, w.bounds) != 0:
             conditions.append(below(line, stop))
         if not self.zeros:
             line = clamped(line, stop, self.lines, w)
         at = {**batch, **split(w, self.loops, line)}
-        ends = product.window(w, self.load, at)
-        total = extent(product.steps)
+        window = product.window(w, self.load, at)
         if simplify(total % self.steps, w.bounds) != 0 and not (whole and self.moving):
             conditions.append(below(step, total))
         at |= split(w, product.steps, step)
-        conditions += inside(at, ends)
+        conditions += inside(at, window)
         if conditions:
             w.add(Store(to.buffer, to.index, zero))
         with w.when(*conditions):
@@ -235,19 +245,29 @@ def side_of(
     halves of shared memory. `size`: lines and steps."""
     lines, steps = size
     loops = product.rows if load == product.found.left else product.columns
-    along = vector_axes(product, load, loops, w.bounds)
+    width, along = vectors(product, load, loops, w.bounds)
     rows = product.contiguous_steps(load) or stride(load, loops[-1].variable) != 1
     rows = along[0] == product.steps if along else rows or not kind.is_float
     pad = BYTES // kind.bytes
     shape = (lines, steps + pad) if rows else (steps, lines + pad)
     shared = w.reserve(f"{name}_tile", kind, "shared", 2, *shape)
-    return Side(name, product, load, loops, *size, rows, bool(along), shared, zeros)
+    return Side(name, product, load, loops, *size, rows, width, shared, zeros)
+
+
+def vectors(
+    product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds
+) -> tuple[int, list[tuple[For, ...]]]:
+    """How many elements of a factor are copied at once, and the axes along which they are."""
+    for size in SIZES if load.dtype.is_half else (BYTES,):
+        if axes := vector_axes(product, load, loops, bounds, size):
+            return size // load.dtype.bytes, axes
+    return 0, []
 
 
 def vector_axes(
-    product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds
+    product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds, size: int = BYTES
 ) -> list[tuple[For, ...]]:
-    """The axes of a factor, steps or lines, along which 16 bytes are copied at once."""
+    """The axes of a factor, steps or lines, along which so many bytes are copied at once."""
     kind, steps = load.dtype, product.steps
     if product.found.computed_at(load) is not None or kind.bytes > 2:
         return []
@@ -258,7 +278,11 @@ def vector_axes(
             return []
     every = (*product.found.nest.loops, *steps)
     axes = (steps, loops) if kind.is_float else (steps,)
-    return [own for own in axes if aligned(load, own, every, bounds)]
+    return [own for own in axes if aligned(load, own, every, bounds, size)]
+
+
+def divides(size: int, dim: Dim, bounds: Bounds) -> bool:
+    return simplify(dim % size, bounds) == 0
 
 
 def whole_chunks(steps: Sequence[For], width: int, bounds: Bounds) -> bool:
@@ -266,8 +290,10 @@ def whole_chunks(steps: Sequence[For], width: int, bounds: Bounds) -> bool:
     return simplify(steps[-1].extent % width, bounds) == 0
 
 
-def aligned(load: Load, loops: Sequence[For], every: Sequence[For], bounds: Bounds) -> bool:
-    """Whether the elements of a load along the last of `loops` are neighbors, and 16 bytes of them
+def aligned(
+    load: Load, loops: Sequence[For], every: Sequence[For], bounds: Bounds, size: int
+) -> bool:
+    """Whether the elements of a load along the last of `loops` are neighbors, and `size` bytes
     from each multiple of that on are aligned and belong to one iteration of the other loops, or are
     neighbors of those of the next one."""
     inner = loops[-1]
@@ -280,5 +306,5 @@ def aligned(load: Load, loops: Sequence[For], every: Sequence[For], bounds: Boun
     start = row_major(load.index, load.buffer.shape).substitute(dict.fromkeys(steps, 0))
     multiples = [start, *(step for step in others if step is not None)]
     multiples += [] if dense else [inner.extent]
-    width = BYTES // load.dtype.bytes
+    width = size // load.dtype.bytes
     return all(simplify(dim % width, bounds) == 0 for dim in multiples)

@@ -19,7 +19,7 @@ from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_min, simplify
 from relax_aot.ir.loops import Barrier, Buffer, Cast, For, Kernel, Load
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
-from relax_aot.scheduling.devices.copies import Side, side_of, vector_axes
+from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vectors
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.operands import (
     At,
@@ -65,13 +65,16 @@ class Tile:
 class Tiles:
     """`large` ones where the tiles are at least `enough`, so that all processors of a device have
     work, else `small` ones, or `short` ones for bytes; `slim` ones for few columns; `single` ones
-    where a factor is copied element by element. Sums of lines take registers: products with zero
-    points have `narrow` tiles for large ones."""
+    where a factor is copied element by element. Short vectors have tiles of more warps, as threads
+    copy more of them: `wide` for large ones, and `medium`. Sums of lines take registers: products
+    with zero points have `narrow` tiles for large ones."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
     small: Tile = Tile(64, 128, 32, (2, 2))
     single: Tile = Tile(64, 64, 32, (2, 4))
+    wide: Tile = Tile(128, 128, 32, (4, 4))
+    medium: Tile = Tile(64, 128, 32, (2, 4))
     short: Tile = Tile(64, 64, 64, (2, 2))
     slim: Tile = Tile(128, 64, 32, (4, 1))
     enough: int = 16
@@ -109,15 +112,19 @@ def matrix_product(
 def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, Dim]]:
     """The tiles of each launch, and 1 for the sizes for which it computes the results."""
     sides = ((product.found.left, product.rows), (product.found.right, product.columns))
-    if not all(vector_axes(product, load, loops, bounds) for load, loops in sides):
-        return [(tiles.single, ONE)]
+    width = min(vectors(product, load, loops, bounds)[0] for load, loops in sides)
     half = product.found.sum.dtype is not DType.I32
-    if half and greatest(extent(product.columns), bounds) <= tiles.slim.columns:
+    if width == 0:
+        return [(tiles.single, ONE)]
+    short = half and width < VECTOR
+    if half and not short and greatest(extent(product.columns), bounds) <= tiles.slim.columns:
         return [(tiles.slim, ONE)]
     large = tiles.large if product.found.zeros == (0, 0) else tiles.narrow
+    small = tiles.small if half else tiles.short
+    large, small = (tiles.wide, tiles.medium) if short else (large, small)
     blocks = product.blocks(large.rows, large.columns)
     many = simplify(dim_min(blocks // tiles.enough, 1), bounds)
-    return [(large, many), (tiles.small if half else tiles.short, 1 - many)]
+    return [(large, many), (small, 1 - many)]
 
 
 def _unit(product: Product, kind: DType) -> Unit | None:
@@ -209,19 +216,29 @@ class _Launch:
             zeros.start(lane)
         total = extent(product.steps)
         parts = w.short("parts", ceildiv(total, self.steps))
+        lead, whole = self._lead(sides, total, parts)
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
-            self._copy(sides, start, warp, batch, ZERO, ZERO)
+            self._copy(sides, start, warp, batch, ZERO, ZERO, stop=lead)
         for part, half in _halves(w, parts):
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))
             with w.when(below(part + 1, parts)):
-                self._copy(sides, start, warp, batch, 1 - half, (part + 1) * self.steps)
+                ahead = lead + part * self.steps
+                self._copy(sides, start, warp, batch, 1 - half, ahead, whole=whole)
             with w.range("k", self.steps // unit.steps) as k:
                 self._multiply(sides, first, half, k * unit.steps, factors, sums, zeros)
         zeros.subtract(sums, parts * self.steps if product.padded else total)
         with w.range("lane", LANES, axis="lane") as lane:
             finish_sums(w, product, batch, *self._results(sides, start, first, sums, lane))
+
+    def _lead(self, sides: Sequence[Side], total: Dim, parts: Dim) -> tuple[Dim, bool]:
+        """The steps of the first part, which is the one that may have fewer, so that all others
+        are whole; and whether it is. It is the last one where vectors would not begin there."""
+        w = self.w
+        if all(side.begins(total, w.bounds) for side in sides):
+            return w.short("lead", total - (parts - 1) * self.steps), True
+        return Dim.of(self.steps), False
 
     def _results(
         self, sides: tuple[Side, Side], start: tuple[Dim, Dim], first: Sequence[Dim],
@@ -244,14 +261,16 @@ class _Launch:
 
     def _copy(
         self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, half: Dim,
-        part: Dim,
+        part: Dim, *, whole: bool = False, stop: Dim | None = None,
     ) -> None:  # fmt: skip
-        """Copies steps of both factors from `part` on to one half of shared memory."""
+        """Copies steps of both factors from `part` on to one half of shared memory, up to `stop`.
+        `whole`: all of them are steps."""
         w = self.w
         with w.range("lane", LANES, axis="lane") as lane:
             thread = w.named("thread", warp * LANES + lane)
             for side, first in zip(sides, start, strict=True):
-                side.copy(w, thread, self.tile.threads, batch, half, (first, part))
+                place = (first, part)
+                side.copy(w, thread, self.tile.threads, batch, half, place, whole=whole, stop=stop)
 
     def _multiply(
         self, sides: Sequence[Side], first: Sequence[Dim], half: Dim, step: Dim,

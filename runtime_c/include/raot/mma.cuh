@@ -139,31 +139,49 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
     }
 #endif
 
-#define RAOT_COPY_ASYNC(N, T) \
-    static inline void raot_copy_async_##N(T *to, const T *from, int32_t count, int32_t ahead) \
+/* Copies `count` of BYTES to shared memory, zeros behind them. Both are aligned to BYTES. What was
+   copied is there behind raot_wait_copies and a barrier. Vectors of 16 bytes pass by the cache of
+   a multiprocessor. */
+#if RAOT_MMA
+#define RAOT_COPY_BYTES(BYTES, CACHE) \
+    static inline void raot_copy_bytes##BYTES(void *to, const void *from, int32_t count) \
     { \
-        raot_copy_async(to, from + ahead, count * (int32_t)sizeof(T)); \
+        asm volatile("cp.async." #CACHE ".shared.global [%0], [%1], " #BYTES ", %2;" \
+                     : \
+                     : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(count) \
+                     : "memory"); \
+    }
+#else
+#define RAOT_COPY_BYTES(BYTES, CACHE) \
+    static inline void raot_copy_bytes##BYTES(void *to, const void *from, int32_t count) \
+    { \
+        raot_copy_later(to, from, count, BYTES); \
+    }
+#endif
+
+#define RAOT_COPY_ASYNC(N, T, BYTES) \
+    static inline void raot_copy_async##N(T *to, const T *from, int32_t count, int32_t ahead) \
+    { \
+        raot_copy_bytes##BYTES(to, from + ahead, count * (int32_t)sizeof(T)); \
     }
 
 /* clang-format on */
 
-/* Copies `count` of 16 bytes to shared memory, zeros behind them. Both are aligned to 16 bytes.
-   What was copied is there behind raot_wait_copies and a barrier. */
-static inline void raot_copy_async(void *to, const void *from, int32_t count)
+/* Where threads wait for a copy. */
+static inline void raot_copy_later(void *to, const void *from, int32_t count, int32_t bytes)
 {
-#if RAOT_MMA
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(count)
-                 : "memory");
-#elif defined(RAOT_SHIM)
-    raot_shim_copy_later(to, from, count);
+#if defined(RAOT_SHIM)
+    raot_shim_copy_later(to, from, count, bytes);
 #else
-    for (int32_t n = 0; n < 16; n++) {
+    for (int32_t n = 0; n < bytes; n++) {
         static_cast<uint8_t *>(to)[n] = n < count ? static_cast<const uint8_t *>(from)[n] : 0u;
     }
 #endif
 }
+
+RAOT_COPY_BYTES(4, ca)
+RAOT_COPY_BYTES(8, ca)
+RAOT_COPY_BYTES(16, cg)
 
 static inline void raot_wait_copies(void)
 {
@@ -178,7 +196,11 @@ RAOT_LOAD_MATRIX_OF(f16)
 RAOT_LOAD_MATRIX_OF(bf16)
 RAOT_MMA_OF(f16)
 RAOT_MMA_OF(bf16)
-RAOT_COPY_ASYNC(f16, uint16_t)
-RAOT_COPY_ASYNC(bf16, uint16_t)
+RAOT_COPY_ASYNC(_f16, uint16_t, 16)
+RAOT_COPY_ASYNC(_bf16, uint16_t, 16)
+RAOT_COPY_ASYNC(4_f16, uint16_t, 8)
+RAOT_COPY_ASYNC(4_bf16, uint16_t, 8)
+RAOT_COPY_ASYNC(2_f16, uint16_t, 4)
+RAOT_COPY_ASYNC(2_bf16, uint16_t, 4)
 
 #endif

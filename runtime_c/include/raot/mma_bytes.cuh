@@ -142,7 +142,7 @@ static inline void raot_total_right_i32(int32_t *to, const int32_t *from, int32_
     RAOT_LOAD_BYTES(right, N, T, lane % 8 + RAOT_HALF(16), RAOT_HALF(8), 8) \
     RAOT_ADD_BYTES(left, N, T, P, 0, 2, 1)                                  \
     RAOT_ADD_BYTES(right, N, T, P, 0, 1, 2)                                 \
-    RAOT_COPY_ASYNC(N, T)
+    RAOT_COPY_ASYNC(_##N, T, 16)
 
 RAOT_BYTES(i8, int8_t, s32)
 RAOT_BYTES(u8, uint8_t, u32)

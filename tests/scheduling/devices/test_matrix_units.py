@@ -21,7 +21,10 @@ from tests.scheduling.devices.kernels import (
 )
 
 _ONE = Tile(32, 16, 16, (1, 1))
-TILES = Tiles(Tile(32, 32, 16, (2, 1)), Tile(32, 32, 16, (1, 2)), _ONE, _ONE, _ONE, _ONE, enough=2)
+TILES = Tiles(
+    large=Tile(32, 32, 16, (2, 1)), small=Tile(32, 32, 16, (1, 2)), narrow=_ONE, single=_ONE,
+    wide=Tile(32, 32, 16, (2, 2)), medium=_ONE, short=_ONE, slim=_ONE, enough=2,
+)  # fmt: skip
 """Small ones: two blocks or more take the large tile, 16 columns and less the last one."""
 BIAS = "max((cast(cast(sum, f32, wrap), f16, wrap) + %b[j]), 0.0:f16)"
 
@@ -180,6 +183,8 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "whole tiles": (matmul(32, 32), ({"n": 32}, {"n": 64})),
     "weights by columns": (matmul(24, 24, w="j, k"), ({"n": 9},)),
     "transposed left": (matmul(24, 16, x="k, i"), ({"n": 9},)),
+    "vectors of four": (matmul(20, 44), ({"n": 9}, {"n": 70})),
+    "vectors of two": (matmul(38, 26, w="j, k"), ({"n": 33},)),
     "odd sizes": (matmul(21, 19), ({"n": 9},)),
     "a sum that is rounded behind the bias": (
         matmul(16, 24, value="((sum * 0.5:f16) + %b[j])"),
@@ -198,7 +203,8 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
 }
 VECTORS = {
     "rows below, at and above a tile": 2, "whole tiles": 2, "weights by columns": 2,
-    "transposed left": 1, "odd sizes": 0, "a convolution with borders": 1,
+    "transposed left": 1, "vectors of four": 2, "vectors of two": 2, "odd sizes": 0,
+    "a convolution with borders": 1,
     "bytes": 0, "windows of bytes": 0, "windows of whole vectors of bytes": 2,
     "windows of bytes in planes": 1, "aligned bytes": 2,
 }  # fmt: skip
