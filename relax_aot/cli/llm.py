@@ -35,7 +35,7 @@ from relax_aot.project.packaging import NAMES as PACKAGES
 @click.option(
     "--tokenizer/--no-tokenizer",
     default=True,
-    help="Add the tokenizer of tokenizer.json, or leave it out.",
+    help="Add the tokenizer of tokenizer.json and NAME_generate, or leave them out.",
 )
 @click.option("--package", type=click.Choice(PACKAGES), default="flat", help="Build system.")
 @json_option
@@ -55,8 +55,8 @@ def llm(
     """Generate the C project of the language model MODEL.
 
     MODEL is a folder in Hugging Face layout: config.json, safetensors files and tokenizer.json. The
-    entries prefill and decode take numbers of tokens and return logits. The project has a
-    tokenizer, and no sampler.
+    entries prefill and decode take numbers of tokens and return logits. NAME_generate continues a
+    text.
     """
     from relax_aot import driver
     from relax_aot.cli.entries import write_several
@@ -64,22 +64,22 @@ def llm(
     from relax_aot.emit.c_names import identifier
     from relax_aot.frontends.llm import entries_of
     from relax_aot.project.board import load_board
-    from relax_aot.project.companions import with_companions
-    from relax_aot.project.llm import companions_of
+    from relax_aot.project.llm import read_text_files, with_text
 
     dump = chosen.pop("dump")
     options = options_of((), (), (), (), **chosen)
     sources = entries_of(model, context, chunk, logits)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
     entries = driver.load_entries(sources, options)
-    form = "auto" if package == "flat" else "c"
-    companions = companions_of(Path(model), name, form) if tokenizer else ()
+    text = read_text_files(Path(model)) if tokenizer else None
     project = driver.compile_entries(entries, load_board(board), replace(options, name=name), dump)
-    project = with_companions(project, companions)
+    if text is not None:
+        form = "auto" if package == "flat" else "c"
+        project = with_text(project, text, form, generates=logits == "last")
     said, lines = write_several(project, output, package)
     if json_file:
         write_json(said, json_file)
-    if tokenizer and not companions:
-        lines.append(f"{model} has no tokenizer.json: the project has no tokenizer")
+    if tokenizer and text is None:
+        lines.append(f"{model} has no tokenizer.json: the project has neither tokenizer nor loop")
     if json_file != "-":
         click.echo("\n".join(lines))

@@ -3,22 +3,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+from relax_aot.emit.generate import emit_generate
 from relax_aot.emit.tokenizer import emit_tokenizer
+from relax_aot.frontends.llm.ends import end_tokens
 from relax_aot.frontends.llm.tokenizer import FILE, read_tokenizer
-from relax_aot.project.companions import Companion
+from relax_aot.frontends.llm.tokenizer.tables import Tokenizer
+from relax_aot.project.companions import Companion, with_companions
+from relax_aot.project.entries import EntriesProject
 
 
-def companions_of(folder: Path, name: str, form: str = "auto") -> tuple[Companion, ...]:
-    """The tokenizer of a checkpoint, if it has one. Its tables are text if `form` is c."""
+@dataclass(frozen=True, slots=True)
+class TextFiles:
+    """The tokenizer of a checkpoint, and the tokens that end a text."""
+
+    tokenizer: Tokenizer
+    ends: tuple[int, ...]
+
+
+def read_text_files(folder: Path) -> TextFiles | None:
+    """None if the checkpoint has no tokenizer."""
     if not (folder / FILE).is_file():
-        return ()
-    sources = emit_tokenizer(read_tokenizer(folder), name, form)
-    files = {path: text.encode() for path, text in sources.files.items()} | sources.blocks
-    return (
+        return None
+    return TextFiles(read_tokenizer(folder), end_tokens(folder))
+
+
+def with_text(
+    project: EntriesProject, text: TextFiles, form: str = "auto", *, generates: bool = True
+) -> EntriesProject:
+    """The project with a tokenizer, whose tables are text if `form` is c, and with a function that
+    generates text, if it `generates` and does not run on a GPU."""
+    sources = emit_tokenizer(text.tokenizer, project.name, form)
+    files = {path: content.encode() for path, content in sources.files.items()} | sources.blocks
+    block = next(iter(sources.blocks), "")
+    parts = [
         Companion(
-            sources.unit, sources.header, files, sources.readme, next(iter(sources.blocks), ""),
-            sources.block_macro,
-        ),
-    )  # fmt: skip
+            sources.unit, sources.header, files, sources.readme, block, sources.block_macro
+        )
+    ]  # fmt: skip
+    if generates and not project.shared.device:
+        loop = emit_generate(project.shared, project.entries["prefill"].interface, text.ends)
+        code = {path: content.encode() for path, content in loop.files.items()}
+        parts.append(Companion(loop.unit, loop.header, code, loop.readme))
+    return with_companions(project, parts)

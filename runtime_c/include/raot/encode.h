@@ -421,7 +421,7 @@ static inline enum raot_status raot_encode(const struct raot_tokenizer *by, cons
     if (scratch_bytes < RAOT_ENCODE_BYTES(RAOT_ENCODE_LEAST)) {
         return RAOT_ERR_ARENA;
     }
-    to.longest = (scratch_bytes - RAOT_ENCODE_BYTES(0)) / RAOT_ENCODE_BYTES_EACH;
+    to.longest = RAOT_ENCODE_LONGEST(scratch_bytes);
     to.longest = to.longest < INT32_MAX / 2 ? to.longest : INT32_MAX / 2;
     to.work = (unsigned char *)scratch + skew;
     to.window = (unsigned char *)to.work + to.longest * (RAOT_ENCODE_BYTES_EACH - 1u) + 16u;

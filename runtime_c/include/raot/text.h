@@ -14,6 +14,9 @@
 #define RAOT_ENCODE_BYTES_EACH 25u
 #define RAOT_ENCODE_LEAST 16u
 
+/* The bytes of the longest word that scratch memory has room for. */
+#define RAOT_ENCODE_LONGEST(bytes) (((bytes)-RAOT_ENCODE_BYTES(0)) / RAOT_ENCODE_BYTES_EACH)
+
 /* Instead of a token: the text ends. */
 #define RAOT_TEXT_END (-1)
 

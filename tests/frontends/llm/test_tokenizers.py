@@ -51,6 +51,12 @@ def removed() -> Iterator[None]:
     folder.cache_clear()
 
 
+def number(reference: Tokenizer, name: str) -> int:
+    found = reference.token_to_id(name)
+    assert found is not None
+    return found
+
+
 def read(text: bytes) -> str:
     """Text with bytes that may be invalid, as the reference takes it."""
     return text.decode("utf-8", "replace")
@@ -84,8 +90,8 @@ def test_texts_of_tokens_are_those_of_the_reference(kind: str) -> None:
 @pytest.mark.slow
 def test_invalid_bytes_of_tokens_are_replaced_one_by_one() -> None:
     reference = made("llama2")
-    euro = [reference.token_to_id(f"<0x{byte:02X}>") for byte in "\u20ac".encode()]
-    word = reference.token_to_id("a")
+    euro = [number(reference, f"<0x{byte:02X}>") for byte in "\u20ac".encode()]
+    word = number(reference, "a")
     for tokens in ([*euro[:2], word], [euro[1], euro[1]], euro, [*euro, *euro, word], euro[:1]):
         assert built("llama2").decoded(tokens).decode() == reference.decode(tokens)
 
@@ -93,7 +99,7 @@ def test_invalid_bytes_of_tokens_are_replaced_one_by_one() -> None:
 @pytest.mark.slow
 def test_texts_are_written_as_soon_as_they_are_complete() -> None:
     reference = made("gpt2")
-    tokens = [reference.token_to_id(char) for char in "\u00e2\u0124\u00ac"]  # the bytes of a sign
+    tokens = [number(reference, char) for char in "\u00e2\u0124\u00ac"]  # the bytes of a sign
     assert built("gpt2").decode(tokens) == [b"", b"", "\u20ac".encode(), b""]
     assert built("gpt2").decode(tokens[:2]) == [b"", b"", "\ufffd".encode()]
 

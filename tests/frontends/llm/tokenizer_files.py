@@ -147,8 +147,12 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
 
 
 def assigned(char: str) -> bool:
-    """Whether Python's version of Unicode has the character: later ones have more letters."""
-    return unicodedata.category(char) not in ("Cn", "Cs")
+    """Whether Python and the package agree on a character. Letters of later versions of Unicode
+    are not known to Python, and marks of versions behind 3.2 not to all of the package."""
+    if unicodedata.category(char) in ("Cn", "Cs"):
+        return False
+    joins = unicodedata.combining(char) or unicodedata.decomposition(char)
+    return not joins or unicodedata.ucd_3_2_0.category(char) != "Cn"
 
 
 def texts(seed: int, count: int) -> Iterator[bytes]:

@@ -81,7 +81,7 @@ def program_of(folder: Path, flags: Sequence[str] = STRICT) -> Program:
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_bytes(content)
     main = ROOT / "tests" / "frontends" / "llm" / "tokenizer_program.c"
-    command = [*host_compiler().command, *flags, "-I.", main, sources.unit, "-o", "toy"]
+    command = [*host_compiler().command, *flags, "-I.", str(main), sources.unit, "-o", "toy"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return Program(folder / "toy")

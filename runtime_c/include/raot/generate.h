@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generate.h - memory of a function that generates text. */
+#ifndef RAOT_GENERATE_H
+#define RAOT_GENERATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of a part of memory, so that the next one is aligned. */
+#define RAOT_GENERATE_PART(bytes) (((size_t)(bytes) + 63u) / 64u * 64u)
+
+/* The arena of the entries, in which the tokenizer encodes a prompt. */
+#define RAOT_GENERATE_WORK(arena) RAOT_GENERATE_PART((arena) > 8192 ? (arena) : 8192)
+
+/* With logits and a bit of each of `words` tokens, a prompt, and the text of a token. */
+#define RAOT_GENERATE_BYTES(arena, words, context, text)                                \
+    (RAOT_GENERATE_WORK(arena) + RAOT_GENERATE_PART(4u * (size_t)(words)) +             \
+     RAOT_GENERATE_PART(4u * (size_t)(context)) + RAOT_GENERATE_PART((words) / 8 + 1) + \
+     RAOT_GENERATE_PART(text))
+
+/* Marks tokens in a set that has a bit for each one. */
+static inline void raot_mark_tokens(unsigned char *set, const int32_t *tokens, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        set[tokens[i] / 8] = (unsigned char)(set[tokens[i] / 8] | 1u << (tokens[i] % 8));
+    }
+}
+
+/* 1 if `token` is one of `count` tokens. */
+static inline int raot_is_token_of(const int32_t *tokens, int32_t count, int32_t token)
+{
+    for (int32_t i = 0; i < count; i++) {
+        if (tokens[i] == token) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`<name>_generate` gives the text that tokenizer, entries and sampler give one by one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from tokenizers import Tokenizer
+
+import relax_aot as rx
+from relax_aot.cli.main import cli
+from relax_aot.toolchain.compilers import host_compiler
+from tests.frontends.llm.checkpoints import Llama
+from tests.frontends.llm.tokenizer_files import KINDS
+from tests.runtime_c.sampling import expected
+
+SIZE, CAPACITY, INDEX, ARENA = -4, -7, -6, -2
+CONTEXT, CHUNK, WORDS, END = 40, 4, 690, 77
+DECLARED = """
+struct toy_memory { void *arena; size_t arena_bytes; void *state; };
+struct toy_sampling { uint64_t seed; float temperature; int32_t top_k; float top_p, min_p,
+    repetition_penalty; int32_t max_tokens; uint32_t options; int32_t grammar; };
+int toy_init(const struct toy_memory *memory);
+int32_t toy_get_m(const struct toy_memory *memory);
+int toy_generate(const struct toy_memory *memory, const char *prompt, size_t bytes,
+    const struct toy_sampling *sampling,
+    int (*on_token)(void *user, int32_t token, const char *text, size_t bytes), void *user,
+    int32_t *generated);
+size_t arena_bytes(void);
+size_t state_bytes(void);
+"""
+SIZES = """
+#include "toy_generate.h"
+size_t arena_bytes(void);
+size_t state_bytes(void);
+size_t arena_bytes(void) { return TOY_GENERATE_ARENA_BYTES; }
+size_t state_bytes(void) { return TOY_STATE_BYTES; }
+"""
+FLAGS = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion",
+         "-Wundef", "-Wvla", "-Werror", "-ffp-contract=off", "-fno-strict-aliasing", "-shared",
+         "-fPIC")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    generated: int
+    tokens: list[int]
+    text: bytes
+    held: int
+
+
+@dataclass
+class Generator:
+    """The C of a project, with caches that are kept from call to call."""
+
+    ffi: Any
+    library: Any
+    memory: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        bytes_, state = self.library.arena_bytes(), self.library.state_bytes()
+        self.blocks = [np.zeros(size + 64, np.uint8) for size in (bytes_, state)]
+        at = [b.ctypes.data + -b.ctypes.data % 64 for b in self.blocks]
+        self.memory = self.ffi.new(
+            "struct toy_memory *",
+            [self.ffi.cast("void *", at[0]), bytes_, self.ffi.cast("void *", at[1])],
+        )
+        assert self.library.toy_init(self.memory) == 0
+
+    def __call__(self, prompt: bytes, stop: int | None = None, **sampling: Any) -> Answer:
+        tokens: list[int] = []
+        text: list[bytes] = []
+
+        @self.ffi.callback("int(void *, int32_t, const char *, size_t)")  # type: ignore[untyped-decorator]
+        def on_token(_user: Any, token: int, data: Any, size: int) -> int:
+            tokens.append(token)
+            text.append(bytes(self.ffi.buffer(data, size)))
+            return int(len(tokens) == stop)
+
+        counted = self.ffi.new("int32_t *", -1)
+        how = self.ffi.new("struct toy_sampling *", sampling)
+        status = self.library.toy_generate(
+            self.memory, prompt, len(prompt), how, on_token, self.ffi.NULL, counted
+        )
+        held = self.library.toy_get_m(self.memory)
+        return Answer(status, counted[0], tokens, b"".join(text), held)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint whose vocabulary is smaller than that of its tokenizer."""
+    folder = tmp_path_factory.mktemp("model") / "toy"
+    folder.mkdir()
+    shape = Llama(words=WORDS, width=16, hidden=20, layers=1, queries=2, keys=1, size=8,
+                  config={"eos_token_id": 2})  # fmt: skip
+    shape.write(folder)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, END]}))
+    KINDS["llama3"]().save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def library(folder: Path) -> tuple[Any, Any]:
+    out = folder.parent / "out"
+    options = ["--context", str(CONTEXT), "--chunk", str(CHUNK), "--name", "toy", "-o", str(out)]
+    done = CliRunner().invoke(cli, ["llm", str(folder), *options])
+    assert done.exit_code == 0, done.output
+    (out / "sizes.c").write_text(SIZES)
+    units = ["toy.c", "toy_weights.c", "toy_tokenizer.c", "toy_generate.c", "sizes.c"]
+    command = [*host_compiler().command, *FLAGS, "-I.", *units, "-o", "toy.so"]
+    built = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    ffi = cffi.FFI()
+    ffi.cdef(DECLARED)
+    return ffi, ffi.dlopen(str(out / "toy.so"))
+
+
+@pytest.fixture
+def generator(library: tuple[Any, Any]) -> Generator:
+    return Generator(*library)
+
+
+@pytest.fixture(scope="module")
+def entries(folder: Path) -> Any:
+    model = rx.load_llm(folder, context=CONTEXT, chunk=CHUNK)
+    return rx.compile(model, name="toy").host()
+
+
+def continued(
+    entries: Any, prompt: Sequence[int], seed: int, count: int, how: dict[str, float]
+) -> tuple[list[int], bool]:
+    """The tokens behind a prompt in empty caches, and whether a choice was near."""
+    if entries_length(entries):
+        entries.truncate(m=0)
+    seen, found, near = list(prompt), [], False
+    for start in range(0, len(prompt), CHUNK):
+        part = np.array(prompt[start : start + CHUNK], np.int32)
+        logits = entries.prefill(tokens=part)["logits"]
+    for number in range(count):
+        token, close = expected(logits, seed, tuple(seen), how, skipped=number)
+        near |= close
+        if token in (2, END):
+            break
+        found.append(token)
+        seen.append(token)
+        logits = entries.decode(token=np.array(token, np.int32))["logits"]
+    return found, near
+
+
+def entries_length(entries: Any) -> int:
+    try:
+        return int(entries.length("m"))
+    except rx.RelaxAotError:
+        return 0
+
+
+PROMPT = "def f(x): return"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"repetition_penalty": 1.5},
+        {"temperature": 0.7, "top_k": 20, "top_p": 0.9},
+        {"temperature": 3.0, "min_p": 0.05, "repetition_penalty": 2.0},
+        {"temperature": 1.0},
+    ],
+    ids=str,
+)
+def test_text_is_that_of_its_parts(
+    how: dict[str, float], generator: Generator, entries: Any, tokenizer: Tokenizer
+) -> None:
+    prompt = tokenizer.encode(PROMPT).ids
+    exact = {name: float(np.float32(value)) for name, value in how.items()}
+    for seed in range(4):
+        tokens, near = continued(entries, prompt, seed, 12, exact)
+        fresh = Generator(generator.ffi, generator.library)
+        sampling: dict[str, Any] = {"seed": seed, "max_tokens": 12, "options": 1, **how}
+        found = fresh(PROMPT.encode(), **sampling)
+        kept = [token for token in found.tokens if token >= 0]
+        assert near or kept == tokens
+        assert (found.status, found.generated) == (0, len(kept))
+        assert found.held == len(prompt) + len(kept)
+        assert found.text.decode() == tokenizer.decode(kept)
+
+
+@pytest.mark.slow
+def test_callers_stop_and_continue(generator: Generator, tokenizer: Tokenizer) -> None:
+    first = generator(PROMPT.encode(), stop=3, seed=1, temperature=1.0)
+    assert (first.status, first.generated, len(first.tokens)) == (0, 3, 3)
+    assert first.held == len(tokenizer.encode(PROMPT, add_special_tokens=False).ids) + 3
+    second = generator(b" and", seed=1, max_tokens=2, temperature=1.0)
+    assert (second.status, second.generated) == (0, 2)
+    assert second.held == first.held + 2 + len(tokenizer.encode(" and").ids) - 1
+
+
+@pytest.mark.slow
+def test_refused_prompts_change_nothing(generator: Generator, tokenizer: Tokenizer) -> None:
+    before = generator(b"def", max_tokens=2, temperature=1.0)
+    state = generator.blocks[1].copy()
+    beyond = next(n for n in range(WORDS, tokenizer.get_vocab_size()) if tokenizer.decode([n]))
+    unknown = tokenizer.decode([beyond])
+    assert beyond in tokenizer.encode(unknown).ids
+    for prompt, sampling, status in (
+        (b"", {}, SIZE), (b"x", {"grammar": 1}, SIZE), (b"a1" * CONTEXT, {}, CAPACITY),
+        (b"a" * 100_000, {}, CAPACITY), (unknown.encode(), {}, INDEX),
+    ):  # fmt: skip
+        found = generator(prompt, **sampling)
+        assert (found.status, found.generated, found.tokens) == (status, -1, [])
+        assert found.held == before.held
+        assert (generator.blocks[1] == state).all()
+    generator.memory.arena_bytes -= 1
+    assert generator(b"x").status == ARENA
+
+
+@pytest.mark.slow
+def test_a_full_context_ends_the_text(generator: Generator) -> None:
+    found = generator(b"def f", seed=5, temperature=5.0)
+    ended = found.status == 0 and found.held < CONTEXT
+    assert ended or (found.status, found.held) == (CAPACITY, CONTEXT)
+    full = generator(b" " * 3, temperature=5.0)
+    while full.status == 0:
+        full = generator(b" x", temperature=5.0, seed=full.held)
+    assert full.status == CAPACITY
+    assert full.held <= CONTEXT
