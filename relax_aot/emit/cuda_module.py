@@ -24,7 +24,7 @@ from relax_aot.ir.dims import Bounds, Dim, prove_le
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.types import C_TYPES
-from relax_aot.scheduling.devices.launches import Launch, launches
+from relax_aot.scheduling.devices.launches import Launch, array_registers, launches
 
 
 class Given(Enum):
@@ -40,6 +40,8 @@ class Given(Enum):
 RESIDENT = 512
 """Threads that a processor of a device holds at once, so that they hide the latency of memory: a
 quarter of what it can hold, with 128 registers each."""
+ARRAYS = 96
+"""Registers for arrays of a thread, beyond which half as many threads have twice as many each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,8 @@ class _Made:
             space = "" if one.type.endswith("*") else " "
             c_text = named.get(one.given, {}).get(one.name, one.name)
             texts.append(f"{one.type}{space}{'__restrict__ ' * alone}{c_text}")
-        blocks = max(1, RESIDENT // launch.threads)
+        resident = RESIDENT if array_registers(own) <= ARRAYS else RESIDENT // 2
+        blocks = max(1, resident // launch.threads)
         signature = (
             f'extern "C" __global__ void __launch_bounds__({launch.threads}, {blocks})'
             f" {c_name}({', '.join(texts)})"

@@ -14,19 +14,19 @@ from relax_aot.microkernels._describe import micro_kernels
 MICRO_KERNELS = (
     *micro_kernels(
         "fragments.cuh",
-        f"""count 1..~8, lane_row 32..~48 by 4
+        f"""count 1..~8, lane_row 32..~48 by 4, peaks_row 2..~4 by 2
         kernel @raot_row_peaks_f32(
           %scores: f32[{LANES - 1} * lane_row + 4 * count]
-        ) -> (%peaks: f32[{2 * LANES}]) {{
+        ) -> (%peaks: f32[{LANES - 1} * peaks_row + 2]) {{
           for r in 0..16 {{
-            let first = 8 * (r % 8) + r // 8
+            let first = peaks_row * (4 * (r % 8)) + r // 8
             local peak: f32 = %peaks[first]
             for t in 0..count, c in 0..8 {{
               let own = lane_row * (r % 8 * 4 + c // 2)
               peak = max(peak, %scores[own + 4 * t + c % 2 + r // 8 * 2])
             }}
             for l in 0..4 {{
-              %peaks[first + 2 * l] = peak
+              %peaks[first + peaks_row * l] = peak
             }}
           }}
         }}""",

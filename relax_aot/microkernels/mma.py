@@ -66,5 +66,9 @@ COPIES = micro_kernels(
     WIDTHS,
 )
 """Of 16 bytes, or of fewer."""
-WAITS = micro_kernels("mma.cuh", "kernel @raot_wait_copies() -> () {\n}")
+WAITS = tuple(
+    kernel
+    for name in ("wait_copies", "end_copies", "wait_older_copies")
+    for kernel in micro_kernels("mma.cuh", f"kernel @raot_{name}() -> () {{\n}}")
+)
 MICRO_KERNELS = (*LOADS, *PRODUCTS, *COPIES, *WAITS)

@@ -147,6 +147,27 @@ func @main(%x: f16[n, 768], %w: f16[768, 768], %b: f16[768]) {
 }"""
 
 
+def heads(size: int, score: str, *operands: str) -> str:
+    """Attention of half-precision values. `score`: what makes %scores of %sums."""
+    inputs = "".join(f", {one}" for one in operands)
+    return f"""
+symbol n in 1..4096
+func @main(%q: f16[4, n, {size}], %r: f16[4, n, {size}], %v: f16[4, n, {size}]{inputs}) {{
+  %k: f16[4, {size}, n] = transpose(%r) {{perm=[0, 2, 1]}}
+  %sums: f16[4, n, n] = matmul(%q, %k)
+  {score}
+  %w: f16[4, n, n] = softmax(%scores) {{axis=2}}
+  %y: f16[4, n, {size}] = matmul(%w, %v)
+  return %y
+}}"""
+
+
+SCALED = "%scores: f16[4, n, n] = mul(%sums, %c)"
+MASKED = SCALED.replace("%scores", "%scaled") + "\n  %scores: f16[4, n, n] = add(%scaled, %mask)"
+SEEN = SCALED.replace("%scores", "%scaled")
+SEEN += "\n  %scores: f16[4, n, n] = where(%seen, %scaled, %fill)"
+
+
 def alone(text: str) -> tuple[Kernel, Bounds]:
     """The device form of a function of one kernel."""
     module = schedule_device(fuse(lower(parse(text))).module, cuda_mma.TARGET)
@@ -196,6 +217,24 @@ SUBJECTS = {
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
     "attention f16, keys by rows": Subject(BY_ROWS.replace("f32", "f16"), None, attends, 0.125),
     "attention bf16, keys by rows": Subject(BY_ROWS.replace("f32", "bf16"), None, attends, 0.125),
+    **{
+        f"attention f16, head size {size}, scaled": Subject(
+            heads(size, SCALED, "%c: f16[]"), None, attends, 0.125
+        )
+        for size in (32, 64, 96, 128)
+    },
+    **{
+        f"attention f16, head size {size}, scaled and masked": Subject(
+            heads(size, MASKED, "%c: f16[]", "%mask: f16[n, n]"), None, attends, 0.125
+        )
+        for size in (32, 64, 96, 128)
+    },
+    "attention f16, head size 64, keys chosen by a mask": Subject(
+        heads(64, SEEN, "%c: f16[]", "%fill: f16[]", "%seen: bool[n, n]"),
+        None,
+        lambda loop: loop.share("FFMA", "HMMA", "MUFU") >= 0.3,
+        0.125,
+    ),
     "product f16": Subject(matmul("f16", "k, j"), matrix_product, mostly_hmma, every=True),
     "product f16, weights by columns": Subject(
         matmul("f16", "j, k"), matrix_product, mostly_hmma, every=True

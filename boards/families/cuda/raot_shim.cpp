@@ -31,7 +31,7 @@ enum State { READY, AT_WARP, AT_BLOCK, DONE, LEFT };
 struct Copy {
     void *to;
     const void *from;
-    int32_t count, bytes;
+    int32_t count, bytes, group;
 };
 
 struct Thread {
@@ -40,6 +40,7 @@ struct Thread {
     Fiber *fiber;
     bool leaves;
     std::vector<Copy> copies;
+    int32_t groups;
 };
 
 struct Run {
@@ -226,7 +227,7 @@ bool run_block(void)
     bool ended = false;
 
     for (Thread &thread : run->threads) {
-        thread = {READY, 0, nullptr, false, {}};
+        thread = {READY, 0, nullptr, false, {}, 0};
     }
     fill_shared();
     while (!ended) {
@@ -257,6 +258,20 @@ bool run_block(void)
     return true;
 }
 
+/* Makes the copies of the groups up to the `last` one. */
+static void finish_copies(int32_t last)
+{
+    std::vector<Copy> &copies = run->threads[run->current].copies;
+    size_t count = 0u;
+
+    while (count < copies.size() && copies[count].group <= last) {
+        std::memset(copies[count].to, 0, (size_t)copies[count].bytes);
+        std::memcpy(copies[count].to, copies[count].from, (size_t)copies[count].count);
+        count++;
+    }
+    copies.erase(copies.begin(), copies.begin() + (std::ptrdiff_t)count);
+}
+
 } // namespace
 
 void raot_shim_register(raot_shim_function *function)
@@ -278,16 +293,24 @@ void raot_shim_leave(void)
 
 void raot_shim_copy_later(void *to, const void *from, int32_t count, int32_t bytes)
 {
-    run->threads[run->current].copies.push_back({to, from, count, bytes});
+    Thread &thread = run->threads[run->current];
+
+    thread.copies.push_back({to, from, count, bytes, thread.groups});
+}
+
+void raot_shim_end_copies(void)
+{
+    run->threads[run->current].groups++;
 }
 
 void raot_shim_finish_copies(void)
 {
-    for (const Copy &copy : run->threads[run->current].copies) {
-        std::memset(copy.to, 0, (size_t)copy.bytes);
-        std::memcpy(copy.to, copy.from, (size_t)copy.count);
-    }
-    run->threads[run->current].copies.clear();
+    finish_copies(run->threads[run->current].groups);
+}
+
+void raot_shim_finish_older_copies(void)
+{
+    finish_copies(run->threads[run->current].groups - 2);
 }
 
 const raot_shim_given *raot_shim_warp(unsigned mask, const void *given, size_t bytes, int line)

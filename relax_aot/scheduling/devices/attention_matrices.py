@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention of half-precision values by matrix units: each warp computes sixteen rows of queries.
+"""Attention of half-precision values by matrix units: each warp computes 16 or 32 rows of queries.
 
-Queries stay in registers. Keys and values of a block are in one half of shared memory, while the
-next ones are copied to the other half. The scores of a block are sums of a product in registers;
-powers of two below the greatest score so far take their place, and are the left factor of the
-second product as they lie. Sums of values that were made with a smaller maximum are multiplied by
-the power of the difference, and one division at the end gives the results.
+Queries stay in registers. The keys of a block are copied to shared memory while the values of the
+block before are used, and values while keys are. The scores of a block are sums of a product in
+registers; powers of two below the greatest score so far take their place, and are the left factor
+of the second product as they lie. Sums of values that were made with a smaller maximum are
+multiplied by the power of the difference, and one division at the end gives the results.
 
 Source: Dao, "FlashAttention-2", arXiv:2307.08691.
 """
@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import e, log2, prod
 
+from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.axes import LANES
-from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, simplify
+from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.loops import (
-    Assign,
     Barrier,
     Binary,
     Buffer,
     Declare,
+    Expr,
     Lit,
     Load,
     Local,
@@ -32,10 +34,18 @@ from relax_aot.ir.loops import (
     Store,
     apply,
     binary,
-    expressions,
+    parts,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.devices.attention_operands import LOWEST, ZERO_F32, Pair, finish_score
+from relax_aot.scheduling.contraction import indexed_by
+from relax_aot.scheduling.devices.attention_operands import (
+    LOWEST,
+    ZERO_F32,
+    Pair,
+    divisor_of,
+    queries_of_blocks,
+)
+from relax_aot.scheduling.devices.attention_scores import ONE, Score, product_of_factors, reduced
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of
 from relax_aot.scheduling.devices.operands import (
     At,
@@ -48,24 +58,36 @@ from relax_aot.scheduling.devices.operands import (
     split,
 )
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS
+from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.writer import Writer
 
-ADDRESSES = 34
+ADDRESSES = 66
 """Registers of a thread that hold no elements of matrices."""
+MASK = {"": 0, "added": 8, "chosen": 12}
+"""Registers for the parts of a mask that are on their way, for each matrix of queries."""
+ROOM = 250
+"""Registers of a thread at most, of 255."""
 LOG2_E = Lit(log2(e), DType.F32)
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Warps of a block, and keys that it has in shared memory at a time."""
+    """Warps of a block, matrices of ROWS queries of each, and keys that are in shared memory at a
+    time."""
 
     warps: int
+    matrices: int
     keys: int
 
     @property
+    def rows(self) -> int:
+        """Queries of a warp."""
+        return self.matrices * ROWS
+
+    @property
     def queries(self) -> int:
-        return self.warps * ROWS
+        return self.warps * self.rows
 
     @property
     def threads(self) -> int:
@@ -74,20 +96,17 @@ class Blocks:
     def bytes(self, depth: int, width: int) -> int:
         """Of shared memory at most."""
         tiles = [lines * self.keys + VECTOR * max(lines, self.keys) for lines in (depth, width)]
-        return 2 * sum(tiles) * DType.F16.bytes
+        return sum(tiles) * DType.F16.bytes
 
-    def registers(self, depth: int, width: int) -> int:
-        """Of a thread: queries, sums, scores, weights and others."""
-        return depth // 4 + width // 2 + self.keys // 2 + self.keys // 4 + ADDRESSES
-
-    @property
-    def room(self) -> int:
-        """Registers of a thread, where so many threads are resident as the printer asks for."""
-        return 65536 // (self.threads * (512 // self.threads))
+    def registers(self, depth: int, width: int, mask: str) -> int:
+        """Of a thread: queries, sums, scores and others."""
+        own = depth // 4 + width // 2 + self.keys // 2 + 10 + MASK[mask]
+        return self.matrices * own + ADDRESSES
 
 
-BLOCKS = (Blocks(4, 64), Blocks(6, 64), Blocks(4, 32), Blocks(6, 32), Blocks(4, 16), Blocks(6, 16))
-"""The first that fits in shared memory and registers is taken."""
+BLOCKS = tuple(Blocks(4, *size) for size in ((2, 64), (2, 48), (1, 64), (1, 48), (1, 32), (1, 16)))
+"""The first that fits in shared memory and registers is taken; two matrices of queries only where
+there are more queries than a block has with one."""
 
 
 def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BLOCKS) -> bool:
@@ -100,9 +119,14 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
     if types != {kind} or kind not in target.matrices:
         return False
     depth, width = (-(-size // STEPS) * STEPS for size in pair.sizes)
+    rows = greatest(extent(pair.scores.rows), w.bounds)
+    score = reduced(pair.score, pair.scores)
+    chosen = any(isinstance(part, Select) for part in parts(score.value))
+    mask = "chosen" if chosen else "added" if score.start or not score.is_sum else ""
     for size in sizes:
-        fits = size.registers(depth, width) <= size.room
-        if fits and size.bytes(depth, width) <= target.shared:
+        fits = size.registers(depth, width, mask) <= ROOM
+        fits = fits and size.bytes(depth, width) <= target.shared
+        if fits and (size.matrices == 1 or size.warps * ROWS < rows):
             _Launch(w, size, pair, kind, depth, width).emit()
             return True
     return False
@@ -115,9 +139,9 @@ def _type(product: Product, load: Load) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class _Registers:
-    """Of the lanes of a warp. `sums`: of values, and in the columns behind them, of the powers
-    alone, which multiply `ones`. `last`: the maximum of the blocks before, whose sums are
-    multiplied by `factor`."""
+    """Of the lanes of a warp, for each matrix of queries. `sums`: of values, and in the columns
+    behind them, of the powers alone, which multiply `ones`. `last`: the maximum of the blocks
+    before, whose sums are multiplied by `factor`."""
 
     queries: Buffer
     scores: Buffer
@@ -127,6 +151,20 @@ class _Registers:
     last: Buffer
     factor: Buffer
     ones: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a warp is: its first row, the first key of a block, and the matrices of the batch.
+    `whole`: no key of the block is beyond the last one. `rate`: of exponents to base 2, per unit of
+    a score."""
+
+    row: Dim
+    key: Dim
+    batch: At
+    score: Score
+    rate: Expr
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,126 +180,169 @@ class _Launch:
 
     def emit(self) -> None:
         w, size, scores, values = self.w, self.size, self.pair.scores, self.pair.values
-        down = simplify(ceildiv(extent(scores.rows), size.queries), w.bounds)
-        grid = simplify(extent(scores.batch) * down, w.bounds)
-        with w.range("block", grid, axis="block") as block:
-            batch = w.short("batch", block // down)
-            row = w.let("row", (block - batch * down) * size.queries, ZERO, down * size.queries)
-            at = split(w, scores.batch, batch)
-            factors = ((scores, scores.found.right), (values, values.found.right))
+        with queries_of_blocks(w, self.pair, size.queries) as (row, batch):
+            side = partial(side_of, w, kind=self.kind, halves=1, apart=False)
+            shapes = (size.keys, self.depth), (self.width, size.keys)
             sides = (
-                side_of(w, *factors[0], self.kind, (size.keys, self.depth), "key", zeros=True),
-                side_of(w, *factors[1], self.kind, (self.width, size.keys), "value"),
+                side(scores, scores.found.right, size=shapes[0], name="key", zeros=True),
+                side(values, values.found.right, size=shapes[1], name="value"),
             )
             with w.range("warp", size.warps, axis="warp") as warp:
-                self._warp(sides, warp, row, at)
+                self._warp(sides, warp, row, batch)
 
     def _warp(self, sides: tuple[Side, Side], warp: Dim, row: Dim, batch: At) -> None:
         w, size, length = self.w, self.size, self.pair.found.length
         memory = self._registers()
-        own = w.named("own_row", row + warp * ROWS)
-        self._start(memory, own, batch)
-        parts = w.short("parts", ceildiv(length, size.keys))
-        with w.when(below(ZERO, parts)):
-            self._copy(sides, warp, batch, ZERO, ZERO)
-        whole = w.short("whole_parts", dim_max(length // size.keys - 1, 0))
-        with w.range("pair", ceildiv(whole, 2)) as pair, w.range("half", 2) as half:
-            part = w.let("part", pair * 2 + half, ZERO, whole)
-            with w.when(below(part, whole)):
-                self._wait()
-                next_key = (part + 1) * size.keys
-                self._copy(sides, warp, batch, 1 - half, next_key, whole=True)
-                self._block(memory, sides, half, (own, part * size.keys), batch)
-        with w.range("part", parts, whole) as part:
-            half = w.named("half", part % 2)
-            self._wait()
-            with w.when(below(part + 1, parts)):
-                self._copy(sides, warp, batch, 1 - half, (part + 1) * size.keys)
-            self._block(memory, sides, half, (own, part * size.keys), batch, last=True)
+        score = reduced(self.pair.score, self.pair.scores).declared(w, batch)
+        rate = Local(w.fresh("rate"), DType.F32)
+        w.add(Declare(rate, product_of_factors(score.factor or ONE, LOG2_E)))
+        at = _Place(w.named("own_row", row + warp * size.rows), ZERO, batch, score, rate)
+        self._start(memory, at)
+        count = w.short("parts", ceildiv(length, size.keys))
+        last = w.short("last_part", dim_max(count - 1, 0))
+        final = length - size.keys if self._even else dim_max(length - size.keys, 0)
+        final = w.named("final", final)
+        with w.when(below(ZERO, count)):
+            self._copy(sides[0], warp, batch, ZERO)
+        w.micro("raot_end_copies")
+        with w.range("part", last) as part:
+            own = replace(at, key=part * size.keys, whole=True)
+            after = own.key + size.keys
+            self._block(memory, sides, warp, own, after if self._even else dim_min(after, final))
+        with w.when(below(ZERO, count)):
+            self._block(memory, sides, warp, replace(at, key=final), last * size.keys)
         self._finish(memory, row, warp, batch)
 
-    def _wait(self) -> None:
-        """What was copied is there, and what was there is not needed any more."""
-        self.w.micro("raot_wait_copies")
-        self.w.add(Barrier("warp"))
+    @property
+    def _even(self) -> bool:
+        """Whether the last block has as many keys as the others."""
+        return simplify(self.pair.found.length % self.size.keys, self.w.bounds) == 0
 
     def _block(
-        self, memory: _Registers, sides: tuple[Side, Side], half: Dim, first: tuple[Dim, Dim],
-        batch: At, *, last: bool = False,
-    ) -> None:  # fmt: skip
-        """Adds the keys of one half of shared memory. `first`: the first row of the warp and key.
-        `last`: some keys may be beyond the last one."""
-        self._multiply(memory, sides[0], half)
-        self._finish_scores(memory, first, batch)
-        if last and simplify(self.pair.found.length % self.size.keys, self.w.bounds) != 0:
-            self._shut(memory, first[1])
-        self._powers(memory)
-        self._add(memory, sides[1], half)
+        self, memory: _Registers, sides: tuple[Side, Side], warp: Dim, at: _Place, next_key: Dim
+    ) -> None:
+        """Adds a block of keys, which were copied, and copies its values and those from `next_key`
+        on. In the last block, those before are in another block, too."""
+        w = self.w
+        self._start_scores(memory, at)
+        w.micro("raot_wait_copies")
+        w.add(Barrier("warp"))
+        self._copy(sides[1], warp, at.batch, at.key, whole=at.whole)
+        w.micro("raot_end_copies")
+        self._multiply(memory, sides[0])
+        if at.whole:
+            w.add(Barrier("warp"))
+            self._copy(sides[0], warp, at.batch, w.named("next_key", next_key), whole=True)
+        w.micro("raot_end_copies")
+        self._finish_scores(memory, at)
+        if not at.whole and not self._even:
+            self._shut(memory, at.key, next_key)
+        self._powers(memory, at.rate)
+        w.micro("raot_wait_older_copies")
+        w.add(Barrier("warp"))
+        self._add(memory, sides[1])
 
     def _registers(self) -> _Registers:
-        w, kind, keys = self.w, self.kind, self.size.keys
+        w, kind, keys, count = self.w, self.kind, self.size.keys, self.size.matrices
 
         def lanes(name: str, dtype: DType, *shape: int) -> Buffer:
             return w.reserve(name, dtype, "lane", LANES, *shape)
 
-        peak, last, factor = (lanes(name, DType.F32, 2) for name in ("peak", "last", "factor"))
-        queries = lanes("queries", kind, self.depth // STEPS, VECTOR)
-        scores = lanes("scores", DType.F32, keys // COLUMNS, 4)
-        weights = lanes("weights", kind, keys // STEPS, VECTOR)
-        sums = lanes("sums", DType.F32, self.width // COLUMNS + 1, 4)
-        return _Registers(
-            queries, scores, weights, sums, peak, last, factor, lanes("ones", kind, 4)
+        peak, last, factor = (
+            lanes(name, DType.F32, count * 2) for name in ("peak", "last", "factor")
         )
+        queries = lanes("queries", kind, count, self.depth // STEPS, VECTOR)
+        scores = lanes("scores", DType.F32, count, keys // COLUMNS, 4)
+        weights = lanes("weights", kind, count, keys // STEPS, VECTOR)
+        sums = lanes("sums", DType.F32, count, self.width // COLUMNS + 1, 4)
+        ones = lanes("ones", kind, 4)
+        return _Registers(queries, scores, weights, sums, peak, last, factor, ones)
 
     @contextmanager
     def _lane(self) -> Iterator[Dim]:
         with self.w.range("lane", LANES, axis="lane") as lane:
             yield lane
 
-    def _row(self, own: Dim, lane: Dim, i: Dim) -> dict[str, Dim]:
-        """The loop variables of one of the two rows of a lane; beyond the last row, its own."""
-        w, product = self.w, self.pair.scores
-        position = clamped(own + lane // 4 + i * 8, extent(product.rows), self.size.queries, w)
-        return split(w, product.rows, position)
+    @contextmanager
+    def _rows(self, lane: Dim, own: Dim) -> Iterator[tuple[Dim, Dim, Dim, Dim]]:
+        """The rows of a lane: which of its matrices, the half of that, the number of the row of the
+        lane, and the row."""
+        with self.w.range("i", self.size.matrices * 2) as i:
+            yield i // 2, i % 2, i, own + lane // 4 + i * COLUMNS
 
-    def _start(self, memory: _Registers, own: Dim, batch: At) -> None:
+    def _row(self, row: Dim) -> dict[str, Dim]:
+        """The loop variables of a row; beyond the last one, its own."""
+        w, product = self.w, self.pair.scores
+        return split(w, product.rows, clamped(row, extent(product.rows), self.size.queries, w))
+
+    def _start(self, memory: _Registers, at: _Place) -> None:
         """Loads queries; no keys so far."""
         w, product, depth = self.w, self.pair.scores, self.pair.sizes[0]
+        one = Lit(1.0, self.kind)
         with self._lane() as lane, w.range("n", 4) as n:
-            w.add(Store(memory.ones, (lane, n), Lit(1.0, self.kind)))
-        with self._lane() as lane, w.range("i", 2) as i:
+            w.add(Store(memory.ones, (lane, n), one))
+        with self._lane() as lane, self._rows(lane, at.row) as (m, half, i, row):
             w.add(Store(memory.peak, (lane, i), LOWEST))
-            at = {**batch, **self._row(own, lane, i)}
+            place_of = {**at.batch, **self._row(row)}
             with w.range("k", self.depth // STEPS) as k, w.range("n", 4) as n:
                 step = k * STEPS + lane % 4 * 2 + n % 2 + n // 2 * 8
-                place = (lane, k, n % 2 + i * 2 + n // 2 * 4)
+                place = (lane, m, k, n % 2 + half * 2 + n // 2 * 4)
                 partial = depth != self.depth
                 if partial:
                     w.add(Store(memory.queries, place, Lit(0.0, self.kind)))
                 with w.when(*[below(step, Dim.of(depth))] if partial else ()):
-                    moved = {**at, **split(w, product.steps, step)}
+                    moved = {**place_of, **split(w, product.steps, step)}
                     value = product.value(w, product.found.left, moved)
+                    if at.score.negative is not None:
+                        sign = Select(at.score.negative, Lit(-1.0, self.kind), one)
+                        value = Binary("*", value, sign)
                     w.add(Store(memory.queries, place, value))
-            with w.range("j", memory.sums.shape[1]) as j, w.range("n", 2) as n:
-                w.add(Store(memory.sums, (lane, j, i * 2 + n), ZERO_F32))
+            with w.range("j", memory.sums.shape[2]) as j, w.range("n", 2) as n:
+                w.add(Store(memory.sums, (lane, m, j, half * 2 + n), ZERO_F32))
 
-    def _copy(
-        self, sides: Sequence[Side], warp: Dim, batch: At, half: Dim, key: Dim,
-        *, whole: bool = False,
-    ) -> None:  # fmt: skip
-        """Copies the keys and values from `key` on."""
+    def _copy(self, side: Side, warp: Dim, batch: At, key: Dim, *, whole: bool = False) -> None:
+        """Copies the keys or values from `key` on."""
+        first = (key, ZERO) if side.zeros else (ZERO, key)
         with self._lane() as lane:
             thread = self.w.named("thread", warp * LANES + lane)
-            for side, first in zip(sides, ((key, ZERO), (ZERO, key)), strict=True):
-                side.copy(self.w, thread, self.size.threads, batch, half, first, whole=whole)
+            side.copy(self.w, thread, self.size.threads, batch, ZERO, first, whole=whole)
 
-    def _multiply(self, memory: _Registers, keys: Side, half: Dim) -> None:
+    # Scores
+
+    @contextmanager
+    def _each_score(
+        self, memory: _Registers, at: _Place, expr: Expr | None
+    ) -> Iterator[tuple[Load, dict[str, Dim]]]:
+        """The place of each score, and the loop variables that an expression needs there. A row or
+        key beyond the last one is that one."""
+        w, product, keys = self.w, self.pair.scores, self.size.keys
+        used = indexed_by(expr) if expr is not None else frozenset[str]()
+        by_row, by_key = (
+            bool(used & {loop.variable for loop in loops})
+            for loops in (product.rows, product.columns)
+        )
+        with self._lane() as lane, self._rows(lane, at.row) as (m, half, _, row):
+            moving = {**at.batch, **(self._row(row) if by_row else {})}
+            with w.range("j", keys // COLUMNS) as j, w.range("n", 2) as n:
+                if by_key:
+                    key = at.key + j * COLUMNS + lane % 4 * 2 + n
+                    if not at.whole:
+                        key = clamped(key, self.pair.found.length, keys, w)
+                    moving |= split(w, product.columns, key)
+                yield memory.scores[(lane, m, j, half * 2 + n)], moving
+
+    def _start_scores(self, memory: _Registers, at: _Place) -> None:
+        """What sums of products begin with."""
+        start = at.score.start
+        with self._each_score(memory, at, start) as (place, moving):
+            value = ZERO_F32 if start is None else substitute_in(start, moving)
+            self.w.add(Store(place.buffer, place.index, value))
+
+    def _multiply(self, memory: _Registers, keys: Side) -> None:
         """The products of queries and a block of keys."""
-        w, each = self.w, memory.scores.shape[1]
-        with self._lane() as lane, w.range("j", each) as j, w.range("n", 4) as n:
-            w.add(Store(memory.scores, (lane, j, n), ZERO_F32))
-        with w.range("j", each // 2) as j, w.range("k", self.depth // STEPS) as k:
-            source = keys.shared[keys.place(half, j * STEPS, k * STEPS)]
+        w = self.w
+        with w.range("j", self.size.keys // STEPS) as j, w.range("k", self.depth // STEPS) as k:
+            source = keys.shared[keys.place(ZERO, j * STEPS, k * STEPS)]
             self._product(memory.scores, memory.queries, keys, source, j, k)
 
     def _product(
@@ -274,8 +355,9 @@ class _Launch:
             f"raot_load_right{side.order}_{kind}", to=right, **{"from": source}, pitch=side.pitch,
             lane_row=VECTOR,
         )  # fmt: skip
-        with w.range("n", 2) as n:
-            self._matrix(sums[(ZERO, j * 2 + n, ZERO)], left[(ZERO, k, ZERO)], right[(ZERO, n * 4)])
+        with w.range("m", self.size.matrices) as m, w.range("n", 2) as n:
+            total = sums[(ZERO, m, j * 2 + n, ZERO)]
+            self._matrix(total, left[(ZERO, m, k, ZERO)], right[(ZERO, n * 4)])
 
     def _matrix(self, sums: Load, left: Load, right: Load) -> None:
         rows = [prod(map(int, load.buffer.shape[1:])) for load in (sums, left, right)]
@@ -284,98 +366,93 @@ class _Launch:
             sums_row=rows[0], left_row=rows[1], right_row=rows[2],
         )  # fmt: skip
 
-    def _finish_scores(self, memory: _Registers, first: tuple[Dim, Dim], batch: At) -> None:
-        """What follows the products of queries and keys; beyond the last key, that of the last
-        one."""
-        w, product, length = self.w, self.pair.scores, self.pair.found.length
-        keys, (own, key) = self.size.keys, first
-        after = product.found.after
-        loads = any(isinstance(expr, Load) for stmt in after for expr in expressions(stmt))
-        with self._lane() as lane, w.range("i", 2) as i:
-            at = {**batch, **(self._row(own, lane, i) if loads else {})}
-            with w.range("j", keys // COLUMNS) as j, w.range("n", 2) as n:
-                column = w.named("column", key + j * COLUMNS + lane % 4 * 2 + n)
-                if loads:
-                    at |= split(w, product.columns, clamped(column, length, keys, w))
-                place = memory.scores[(lane, j, i * 2 + n)]
-                finish_score(w, product, place, place, at)
+    def _finish_scores(self, memory: _Registers, at: _Place) -> None:
+        """What follows the products of queries and keys."""
+        if not at.score.is_sum:
+            with self._each_score(memory, at, at.score.value) as (place, moving):
+                self.w.add(Store(place.buffer, place.index, at.score.of(place, moving)))
 
-    def _shut(self, memory: _Registers, key: Dim) -> None:
-        """-inf as scores behind the last key."""
-        w, length = self.w, self.pair.found.length
+    def _shut(self, memory: _Registers, key: Dim, first: Dim) -> None:
+        """-inf as scores before the `first` key and behind the last one."""
+        w, length, (_, count, each, _) = self.w, self.pair.found.length, memory.scores.shape
         with (
-            self._lane() as lane,
-            w.range("j", memory.scores.shape[1]) as j, w.range("n", 4) as n,
+            self._lane() as lane, w.range("m", count) as m,
+            w.range("j", each) as j, w.range("n", 4) as n,
         ):  # fmt: skip
             column = key + j * COLUMNS + lane % 4 * 2 + n % 2
-            place = memory.scores[(lane, j, n)]
-            value = Select(below(column, length), place, LOWEST)
-            w.add(Store(place.buffer, place.index, value))
+            place = memory.scores[(lane, m, j, n)]
+            inside = Binary("&&", binary("<=", first, column), below(column, length))
+            w.add(Store(place.buffer, place.index, Select(inside, place, LOWEST)))
 
-    def _powers(self, memory: _Registers) -> None:
+    def _powers(self, memory: _Registers, rate: Expr) -> None:
         """The powers of the scores of a block below the new maximum, and their sums."""
-        w, each = self.w, memory.scores.shape[1]
-        with self._lane() as lane, w.range("i", 2) as i:
+        w, (_, count, each, _) = self.w, memory.scores.shape
+        minus = Local(w.fresh("minus"), DType.F32)
+        w.add(Declare(minus, Binary("*", rate, Lit(-1.0, DType.F32))))
+        with self._lane() as lane, w.range("i", count * 2) as i:
             w.add(Store(memory.last, (lane, i), memory.peak[(lane, i)]))
-        w.micro(
-            "raot_row_peaks_f32", peaks=memory.peak, scores=memory.scores, count=each,
-            lane_row=each * 4,
-        )  # fmt: skip
+        with w.range("m", count) as m:
+            w.micro(
+                "raot_row_peaks_f32", peaks=memory.peak[(ZERO, m * 2)],
+                scores=memory.scores[(ZERO, m, ZERO, ZERO)], count=each,
+                lane_row=count * each * 4, peaks_row=count * 2,
+            )  # fmt: skip
         with self._lane() as lane:
-            with w.range("i", 2) as i:
+            with self._rows(lane, ZERO) as (m, half, i, _):
                 peak, shift = memory.peak[(lane, i)], Local(w.fresh("shift"), DType.F32)
                 safe = Select(Binary("==", peak, LOWEST), ZERO_F32, peak)
-                w.add(Declare(shift, Binary("*", safe, Lit(-LOG2_E.value, DType.F32))))
-                below_peak = apply("fma", memory.last[(lane, i)], LOG2_E, shift)
+                w.add(Declare(shift, Binary("*", safe, minus)))
+                below_peak = apply("fma", memory.last[(lane, i)], rate, shift)
                 w.add(Store(memory.factor, (lane, i), below_peak))
                 with w.range("j", each) as j, w.range("n", 2) as n:
-                    place = memory.scores[(lane, j, i * 2 + n)]
-                    w.add(Store(place.buffer, place.index, apply("fma", place, LOG2_E, shift)))
-            w.micro("raot_powers_of_2_f32", x=memory.factor[(lane, ZERO)], count=2)
-            with w.range("j", each) as j:
-                w.micro("raot_powers_of_2_f32", x=memory.scores[(lane, j, ZERO)], count=4)
-            with w.range("j", each) as j:
-                half = memory.weights[(lane, j // 2, j % 2 * 4)]
-                name = f"raot_round4_{self.kind.value}"
-                w.micro(name, to=half, **{"from": memory.scores[(lane, j, ZERO)]})
-            with w.range("j", memory.sums.shape[1]) as j, w.range("n", 4) as n:
-                place = memory.sums[(lane, j, n)]
-                scaled = Binary("*", place, memory.factor[(lane, n // 2)])
-                w.add(Store(place.buffer, place.index, scaled))
+                    place = memory.scores[(lane, m, j, half * 2 + n)]
+                    w.add(Store(place.buffer, place.index, apply("fma", place, rate, shift)))
+            first = memory.factor[(lane, ZERO)]
+            w.micro("raot_powers_of_2_f32", x=first, count=count * 2)
+            with w.range("m", count) as m, w.range("j", each) as j:
+                place = memory.scores[(lane, m, j, ZERO)]
+                w.micro("raot_powers_of_2_f32", x=place, count=4)
+                half_of = memory.weights[(lane, m, j // 2, j % 2 * 4)]
+                w.micro(f"raot_round4_{self.kind.value}", to=half_of, **{"from": place})
+            sums = memory.sums
+            with (
+                w.range("m", count) as m, w.range("j", sums.shape[2]) as j, w.range("n", 4) as n
+            ):  # fmt: skip
+                place = sums[(lane, m, j, n)]
+                scaled = Binary("*", place, memory.factor[(lane, m * 2 + n // 2)])
+                w.add(Store(sums, place.index, scaled))
 
-    def _add(self, memory: _Registers, values: Side, half: Dim) -> None:
+    def _add(self, memory: _Registers, values: Side) -> None:
         """Adds the values of a block of keys, weighted by the powers of their scores."""
         w = self.w
         total = Dim.of(self.width // COLUMNS)
         with w.range("k", self.size.keys // STEPS) as k:
             with w.range("j", self.width // STEPS) as j:
-                source = values.shared[values.place(half, j * STEPS, k * STEPS)]
+                source = values.shared[values.place(ZERO, j * STEPS, k * STEPS)]
                 self._product(memory.sums, memory.weights, values, source, j, k)
-            weights, ones = memory.weights[(ZERO, k, ZERO)], memory.ones[(ZERO, ZERO)]
-            self._matrix(memory.sums[(ZERO, total, ZERO)], weights, ones)
+            with w.range("m", self.size.matrices) as m:
+                weights, ones = memory.weights[(ZERO, m, k, ZERO)], memory.ones[(ZERO, ZERO)]
+                self._matrix(memory.sums[(ZERO, m, total, ZERO)], weights, ones)
 
     def _finish(self, memory: _Registers, row: Dim, warp: Dim, batch: At) -> None:
         """Divides by the sums of the powers, and stores what follows."""
-        w, found, product = self.w, self.pair.found, self.pair.values
+        w, product, size, sums = self.w, self.pair.values, self.size, memory.sums
         with self._lane() as lane:
-            with w.range("i", 2) as i:
-                whole = Local(w.fresh("whole"), DType.F32)
-                w.add(Declare(whole, memory.sums[(lane, Dim.of(self.width // COLUMNS), i * 2)]))
-                empty = binary("==", found.length, 0)
-                if found.one_total:
-                    empty = Binary("==", whole, ZERO_F32)
-                w.add(Assign(whole, Select(empty, Lit(1.0, DType.F32), whole)))
+            with self._rows(lane, ZERO) as (m, half, _, _):
+                whole = sums[(lane, m, Dim.of(self.width // COLUMNS), half * 2)]
+                divisor = divisor_of(w, self.pair.found, whole)
                 with w.range("j", self.width // COLUMNS) as j, w.range("n", 2) as n:
-                    place = memory.sums[(lane, j, i * 2 + n)]
-                    w.add(Store(place.buffer, place.index, Binary("/", place, whole)))
+                    place = sums[(lane, m, j, half * 2 + n)]
+                    w.add(Store(sums, place.index, Binary("/", place, divisor)))
             rows = Lines(
-                product.rows, row, self.size.queries, 2, lambda n: warp * ROWS + n * 8 + lane // 4
-            )
+                product.rows, row, size.queries, size.matrices * 2,
+                lambda n: warp * size.rows + n * COLUMNS + lane // 4,
+            )  # fmt: skip
             columns = Lines(
                 product.columns, ZERO, self.width, self.width // 4,
                 lambda n: n // 2 * COLUMNS + n % 2 + lane % 4 * 2,
             )  # fmt: skip
             finish_sums(
                 w, product, batch, (rows, columns),
-                lambda i, j: memory.sums[(lane, j // 2, i * 2 + j % 2)],
+                lambda i, j: sums[(lane, i // 2, j // 2, i % 2 * 2 + j % 2)],
             )  # fmt: skip

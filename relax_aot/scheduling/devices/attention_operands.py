@@ -7,25 +7,27 @@ half precision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, simplify
 from relax_aot.ir.loops import (
     Apply,
     Assign,
     Binary,
     Buffer,
-    Cast,
     Declare,
     Expr,
     For,
     Lit,
     Load,
+    Local,
     Select,
     Stmt,
     Store,
+    binary,
     expressions,
     walk,
 )
@@ -33,13 +35,8 @@ from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.attention import Attention
 from relax_aot.scheduling.contraction import contraction_of
-from relax_aot.scheduling.devices.operands import (
-    At,
-    Product,
-    as_floats,
-    extent,
-    product_of,
-)
+from relax_aot.scheduling.devices.attention_scores import Score, score_of
+from relax_aot.scheduling.devices.operands import At, Product, as_floats, extent, product_of, split
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
 
@@ -54,6 +51,7 @@ class Pair:
 
     found: Attention
     scores: Product
+    score: Score
     values: Product
     sizes: tuple[int, int]
 
@@ -70,7 +68,7 @@ def pair_of(
     depth, width = extent(scores.steps), extent(values.columns)
     if not same or not (depth.is_constant and width.is_constant):
         return None
-    return Pair(found, scores, values, (depth.constant, width.constant))
+    return Pair(found, scores, score_of(scores), values, (depth.constant, width.constant))
 
 
 def _scores(
@@ -147,28 +145,28 @@ def _product(
     return product if product is not None and product.padded is None else None
 
 
-def finish_score(w: Writer, product: Product, sum_: Expr, to: Load, at: At) -> None:
-    """Stores the score that a sum of products gives, as a float."""
-    with w.block() as after:
-        w.finish(product.found.after, product.found.sum, sum_, at)
-    for stmt in after:
-        w.add(Store(to.buffer, to.index, wide(stmt.value)) if isinstance(stmt, Store) else stmt)
+# Code of all forms
 
 
-def wide(expr: Expr) -> Expr:
-    """A value of half precision as a float, without roundings on the way."""
-    if not expr.dtype.is_half:
-        return expr
-    match expr:
-        case Cast(value) if value.dtype is DType.F32:
-            return value
-        case Lit(value):
-            return Lit(value, DType.F32)
-        case Binary(op, left, right):
-            return Binary(op, wide(left), wide(right))
-        case Apply(function, args):
-            return Apply(function, tuple(map(wide, args)))
-        case Select(condition, then, otherwise):
-            return Select(condition, wide(then), wide(otherwise))
-        case _:
-            return Cast(expr, DType.F32)
+@contextmanager
+def queries_of_blocks(w: Writer, pair: Pair, queries: int) -> Iterator[tuple[Dim, At]]:
+    """A launch of blocks that compute so many queries each: the first row of a block, and the
+    matrices of the batch."""
+    scores = pair.scores
+    down = simplify(ceildiv(extent(scores.rows), queries), w.bounds)
+    grid = simplify(extent(scores.batch) * down, w.bounds)
+    with w.range("block", grid, axis="block") as block:
+        batch = w.short("batch", block // down)
+        row = w.let("row", (block - batch * down) * queries, ZERO, down * queries)
+        yield row, split(w, scores.batch, batch)
+
+
+def divisor_of(w: Writer, found: Attention, whole: Expr) -> Local:
+    """What sums of values are divided by, for the sum of the powers; declares it."""
+    divisor = Local(w.fresh("whole"), DType.F32)
+    w.add(Declare(divisor, whole))
+    empty = binary("==", found.length, 0)
+    if found.one_total:
+        empty = Binary("==", divisor, ZERO_F32)
+    w.add(Assign(divisor, Select(empty, Lit(1.0, DType.F32), divisor)))
+    return divisor

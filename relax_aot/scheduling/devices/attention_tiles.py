@@ -21,23 +21,21 @@ from relax_aot.ir.loops import (
     Binary,
     Buffer,
     Declare,
-    Lit,
     Load,
     Local,
     Select,
     Store,
     apply,
-    binary,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.attention import Attention
 from relax_aot.scheduling.devices.attention_operands import (
     LOWEST,
     ZERO_F32,
     Pair,
-    finish_score,
-    wide,
+    divisor_of,
+    queries_of_blocks,
 )
+from relax_aot.scheduling.devices.attention_scores import wide
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
@@ -94,7 +92,7 @@ def tiles(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BLOCK
     """Writes the launch of an attention; not where no block fits in shared memory."""
     for size in sizes:
         if size.bytes(*pair.sizes) <= target.shared:
-            _Launch(w, size, pair.found, pair.scores, pair.values).emit()
+            _Launch(w, size, pair).emit()
             return True
     return False
 
@@ -122,25 +120,18 @@ class _Launch:
 
     w: Writer
     size: Blocks
-    found: Attention
-    scores: Product
-    values: Product
+    pair: Pair
 
     def emit(self) -> None:
         w, size = self.w, self.size
-        down = simplify(ceildiv(extent(self.scores.rows), size.queries), w.bounds)
-        grid = simplify(extent(self.scores.batch) * down, w.bounds)
-        with w.range("block", grid, axis="block") as block:
-            batch = w.short("batch", block // down)
-            row = w.let("row", (block - batch * down) * size.queries, ZERO, down * size.queries)
-            at = split(w, self.scores.batch, batch)
+        with queries_of_blocks(w, self.pair, size.queries) as (row, at):
             memory = self._memory()
             with w.range("thread", size.threads, axis="thread") as thread:
                 self._thread(memory, thread, row, at)
 
     def _memory(self) -> _Memory:
         w, size = self.w, self.size
-        depth, width = extent(self.scores.steps), extent(self.values.columns).constant
+        depth, width = extent(self.pair.scores.steps), extent(self.pair.values.columns).constant
         rows, keys = size.queries + PAD, size.keys
 
         def shared(name: str, *shape: Dim | int) -> Buffer:
@@ -154,7 +145,7 @@ class _Launch:
         )  # fmt: skip
 
     def _thread(self, memory: _Memory, thread: Dim, row: Dim, batch: At) -> None:
-        w, size, length = self.w, self.size, self.found.length
+        w, size, length = self.w, self.size, self.pair.found.length
         across = size.keys // OWN
         down = w.named("own_row", thread // across * OWN)
         side = w.named("own_key", thread % across * OWN)
@@ -165,11 +156,12 @@ class _Launch:
             w.add(Store(sums, (i, j), ZERO_F32))
         with w.when(below(thread, Dim.of(size.queries))):
             w.add(Store(memory.peak, (thread,), LOWEST), Store(memory.total, (thread,), ZERO_F32))
-        self._copy(self.scores, self.scores.found.left, memory.queries, thread, row, batch)
+        scores = self.pair.scores
+        self._copy(scores, scores.found.left, memory.queries, thread, row, batch)
         w.add(Barrier("thread"))
         with w.range("key_block", simplify(ceildiv(length, size.keys), w.bounds)) as number:
             key = w.named("key", number * size.keys)
-            self._copy(self.scores, self.scores.found.right, memory.keys, thread, key, batch)
+            self._copy(scores, scores.found.right, memory.keys, thread, key, batch)
             self._copy_values(memory.values, thread, key, batch)
             w.add(Barrier("thread"))
             self._multiply(memory, (down, side), (row, key), batch)
@@ -200,14 +192,14 @@ class _Launch:
 
     def _copy_values(self, to: Buffer, thread: Dim, key: Dim, batch: At) -> None:
         """The values of a block of keys; zeros behind the last key and column."""
-        w, product, size = self.w, self.values, self.size
+        w, product, size = self.w, self.pair.values, self.size
         width, columns = to.shape[1] - PAD, extent(product.columns)
         with self._elements(width * size.keys, thread, size.threads) as element:
             line = w.named("line", element // width)
             column = w.named("column", element % width)
             conditions = [] if columns == width else [below(column, columns)]
-            if simplify(self.found.length % size.keys, w.bounds) != 0:
-                conditions.append(below(key + line, self.found.length))
+            if simplify(self.pair.found.length % size.keys, w.bounds) != 0:
+                conditions.append(below(key + line, self.pair.found.length))
             if conditions:
                 w.add(Store(to, (line, column), ZERO_F32))
             with w.when(*conditions):
@@ -237,7 +229,7 @@ class _Launch:
         self, memory: _Memory, own: tuple[Dim, Dim], first: tuple[Dim, Dim], batch: At
     ) -> None:
         """The scores of a block of keys; -inf behind the last key."""
-        w, product, length = self.w, self.scores, self.found.length
+        w, product, length = self.w, self.pair.scores, self.pair.found.length
         products = w.reserve("products", DType.F32, "register", OWN, OWN)
         left, right = (w.reserve(n, DType.F32, "register", OWN) for n in ("left", "right"))
         with w.range("i", OWN) as i, w.range("j", OWN) as j:
@@ -258,7 +250,8 @@ class _Launch:
                     w.add(Store(memory.scores, place, LOWEST))
                 with w.when(*[below(key, length)] if partial else ()):
                     at |= split(w, product.columns, key)
-                    finish_score(w, product, products[(i, j)], memory.scores[place], at)
+                    score = self.pair.score.of(products[(i, j)], at)
+                    w.add(Store(memory.scores, place, score))
 
     def _powers(self, memory: _Memory, thread: Dim) -> None:
         """The powers of the scores of a block below the new maximum, and their sum."""
@@ -317,20 +310,15 @@ class _Launch:
         self, memory: _Memory, own: tuple[Dim, Dim], row: Dim, batch: At, sums: Buffer
     ) -> None:
         """Divides by the sums of the powers, and stores what follows."""
-        w, size, found = self.w, self.size, self.found
+        w, size, found = self.w, self.size, self.pair.found
         with w.range("i", OWN) as i:
-            whole = Local(w.fresh("whole"), DType.F32)
-            w.add(Declare(whole, memory.total[(own[0] + i,)]))
-            empty = binary("==", found.length, 0)
-            if found.one_total:
-                empty = Binary("==", whole, ZERO_F32)
-            w.add(Assign(whole, Select(empty, Lit(1.0, DType.F32), whole)))
+            whole = divisor_of(w, found, memory.total[(own[0] + i,)])
             with w.range("j", sums.shape[1]) as j:
                 w.add(Store(sums, (i, j), Binary("/", sums[(i, j)], whole)))
         width = memory.values.shape[1].constant - PAD
-        rows = Lines(self.values.rows, row, size.queries, OWN, lambda n: own[0] + n)
+        rows = Lines(self.pair.values.rows, row, size.queries, OWN, lambda n: own[0] + n)
         columns = Lines(
-            self.values.columns, ZERO, width, sums.shape[1].constant,
+            self.pair.values.columns, ZERO, width, sums.shape[1].constant,
             lambda n: own[1] + n // OWN * size.keys + n % OWN,
         )  # fmt: skip
-        finish_sums(w, self.values, batch, (rows, columns), lambda i, j: sums[(i, j)])
+        finish_sums(w, self.pair.values, batch, (rows, columns), lambda i, j: sums[(i, j)])

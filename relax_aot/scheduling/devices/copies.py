@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import pairwise
+from math import gcd
 
 from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
 from relax_aot.ir.loops import Binary, Buffer, Expr, For, If, Lit, Load, Store
@@ -47,7 +48,9 @@ class Side:
     """A factor in shared memory: so many `lines` (rows or columns) and `steps` of it. `rows`: the
     steps of a line are neighbors, else the lines of a step. `vector`: the elements that are
     copied at once; 0 where it is one after the other. `zeros`: lines beyond the last one are zeros;
-    else others are in their place, whose addresses are the same for all steps."""
+    else others are in their place, whose addresses are the same for all steps. `apart`:
+    addresses take two registers of a thread each and are computed once, else those of one part are
+    computed together."""
 
     name: str
     product: Product
@@ -59,6 +62,7 @@ class Side:
     vector: int
     shared: Buffer
     zeros: bool = False
+    apart: bool = True
 
     @property
     def pitch(self) -> Dim:
@@ -115,19 +119,29 @@ class Side:
             chunk = thread + e * threads
             rest = count % threads != 0
             with w.when(*[below(chunk, Dim.of(count))] if rest else ()):
-                line, step = self._chunk(w, chunk, each)
+                line, step = self._chunk(w, (thread, e, threads), each)
                 to = self.shared[self.place(half, line, step)]
                 copy = self._vector if self.vector else self._gather if chunks else self._element
                 copy(w, batch, to, (line, step), first, ends, whole=whole)
 
-    def _chunk(self, w: Writer, chunk: Dim, each: int) -> Pair:
-        """The place of a chunk of `each` elements. Consecutive threads have neighbors in memory."""
+    def _chunk(self, w: Writer, at: tuple[Dim, Dim, int], each: int) -> Pair:
+        """The place of a chunk of `each` elements. Consecutive threads have neighbors in memory.
+        `at`: the thread, the number of its chunk, and how many threads there are."""
+        thread, e, threads = at
+        chunk = thread + e * threads
         if self.rows and each > 1 and not self.vector and self._lines_are_neighbors:
             outer = w.named("outer", chunk // self.lines)
             return w.named("inner", chunk % self.lines), outer * each
-        wide = (self.steps if self.rows else self.lines) // each
-        outer, inner = w.named("outer", chunk // wide), chunk % wide * each
-        inner = w.named("inner", inner)
+        wide, high = self.steps // each, self.lines
+        if not self.rows:
+            wide, high = self.lines // each, self.steps
+        group = gcd(wide, threads)
+        if high % (threads // group) == 0:  # the chunks of all threads are as far apart
+            outer = w.named("outer", thread // group + e // (wide // group) * (threads // group))
+            inner = w.named("inner", (thread % group + e % (wide // group) * group) * each)
+        else:
+            outer, inner = w.named("outer", chunk // wide), chunk % wide * each
+            inner = w.named("inner", inner)
         return (outer, inner) if self.rows else (inner, outer)
 
     @property
@@ -159,7 +173,7 @@ class Side:
         ahead, axis = ZERO, self.moving
         (*outer, inner) = (loops, steps)[axis]
         step = stride(self.load, inner.variable)
-        if not outer and step is not None and (axis or self.zeros):
+        if self.apart and not outer and step is not None and (axis or self.zeros):
             positions[axis] = place[axis]
             ahead = first[axis] * step
         if self.load == self.product.padded:
@@ -239,10 +253,10 @@ class Side:
 
 def side_of(
     w: Writer, product: Product, load: Load, kind: DType, size: tuple[int, int], name: str,
-    *, zeros: bool = False,
+    *, zeros: bool = False, halves: int = 2, apart: bool = True,
 ) -> Side:  # fmt: skip
-    """How a factor is copied: along the axis on which its elements are neighbors. Reserves two
-    halves of shared memory. `size`: lines and steps."""
+    """How a factor is copied: along the axis on which its elements are neighbors. Reserves
+    `halves` of shared memory. `size`: lines and steps."""
     lines, steps = size
     loops = product.rows if load == product.found.left else product.columns
     width, along = vectors(product, load, loops, w.bounds)
@@ -250,8 +264,8 @@ def side_of(
     rows = along[0] == product.steps if along else rows or not kind.is_float
     pad = BYTES // kind.bytes
     shape = (lines, steps + pad) if rows else (steps, lines + pad)
-    shared = w.reserve(f"{name}_tile", kind, "shared", 2, *shape)
-    return Side(name, product, load, loops, *size, rows, width, shared, zeros)
+    shared = w.reserve(f"{name}_tile", kind, "shared", halves, *shape)
+    return Side(name, product, load, loops, *size, rows, width, shared, zeros, apart)
 
 
 def vectors(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ZERO, Dim
@@ -19,12 +20,16 @@ from relax_aot.ir.loops import (
     Let,
     Load,
     Multiply,
+    Reserve,
     Stmt,
     Store,
     expressions,
     index_dims,
     walk,
 )
+
+REGISTER = 4
+"""Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +88,14 @@ def _threads(kernel: Kernel, loop: For) -> int:
     found = next((stmt for stmt in inner if stmt.axis in ("thread", "warp")), None)
     assert found is not None, f"{kernel.name}: a block has a loop over threads or warps"
     return int(found.extent) * (LANES if found.axis == "warp" else 1)
+
+
+def array_registers(kernel: Kernel) -> int:
+    """What the arrays of one thread take of its registers."""
+    reserved = (stmt.buffer for stmt in walk(kernel.body) if isinstance(stmt, Reserve))
+    sizes = {"lane": LANES, "register": 1}
+    bytes_ = (
+        prod(map(int, buffer.shape)) // sizes[buffer.scope] * buffer.dtype.bytes
+        for buffer in reserved if buffer.scope in sizes
+    )  # fmt: skip
+    return sum(-(-count // REGISTER) for count in bytes_)

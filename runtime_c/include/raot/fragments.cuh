@@ -27,9 +27,10 @@ static inline float raot_larger_f32(float a, float b)
 
 /* The greatest of `count` matrices and of what `peaks` has, for both rows. */
 static inline void raot_row_peaks_f32(float *peaks, const float *scores, int32_t count,
-                                      int32_t lane_row)
+                                      int32_t lane_row, int32_t peaks_row)
 {
     (void)lane_row;
+    (void)peaks_row;
 #pragma unroll
     for (int32_t row = 0; row < 2; row++) {
         float peak = peaks[row];

@@ -192,6 +192,26 @@ static inline void raot_wait_copies(void)
 #endif
 }
 
+/* The copies of this thread so far, and behind the last call, are one group. */
+static inline void raot_end_copies(void)
+{
+#if RAOT_MMA
+    asm volatile("cp.async.commit_group;" : : : "memory");
+#elif defined(RAOT_SHIM)
+    raot_shim_end_copies();
+#endif
+}
+
+/* Waits for the copies of all groups but the last one. */
+static inline void raot_wait_older_copies(void)
+{
+#if RAOT_MMA
+    asm volatile("cp.async.wait_group 1;" : : : "memory");
+#elif defined(RAOT_SHIM)
+    raot_shim_finish_older_copies();
+#endif
+}
+
 RAOT_LOAD_MATRIX_OF(f16)
 RAOT_LOAD_MATRIX_OF(bf16)
 RAOT_MMA_OF(f16)

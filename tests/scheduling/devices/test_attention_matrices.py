@@ -28,7 +28,7 @@ from relax_aot.scheduling.targets.cuda_mma import TARGET
 from tests.scheduling.devices.kernels import without_barriers, without_conditions
 from tests.scheduling.test_online_softmax import exact
 
-BLOCKS = Blocks(2, 16)
+BLOCKS = Blocks(2, 1, 16)
 """Two warps, for 32 queries and 16 keys at a time."""
 TEXT = """
 symbol s in 1..50

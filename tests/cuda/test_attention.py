@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What models do with the scores of an attention of half-precision values: factors of either sign
+and masks, at the lowest, odd and highest sizes, as printed, against float64."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relax_aot.fusion import fuse
+from relax_aot.ir.loops import Kernel
+from relax_aot.ir.parse import parse
+from relax_aot.lowering import lower
+from relax_aot.ops._op import Array
+from relax_aot.scheduling.devices.attention import attention
+from relax_aot.scheduling.devices.attention_matrices import Blocks, matrices
+from relax_aot.scheduling.targets import Context
+from relax_aot.scheduling.targets.cuda_mma import TARGET
+from tests.cuda.shim import Job, Shim
+
+TEXT = """
+symbol s in 1..70
+symbol n in 1..80
+func @main(%q: f16[2, s, 24], %k: f16[2, n, 24], %v: f16[2, n, 16], %mask: f16[s, n],
+    %c: f16[], %fill: f16[], %seen: bool[s, n]) {
+  %kt: f16[2, 24, n] = transpose(%k) {perm=[0, 2, 1]}
+  %sums: f16[2, s, n] = matmul(%q, %kt)
+  SCORES
+  %w: f16[2, s, n] = softmax(%scores) {axis=2, masked=true}
+  %y: f16[2, s, 16] = matmul(%w, %v)
+  return %y
+}
+"""
+SCALED = "%scaled: f16[2, s, n] = mul(%sums, %c)\n"
+FORMS = {
+    "scaled": SCALED.replace("scaled", "scores"),
+    "divided": SCALED.replace("scaled", "scores").replace("mul", "div"),
+    "masked": "%scores: f16[2, s, n] = add(%sums, %mask)",
+    "scaled and masked": SCALED + "%scores: f16[2, s, n] = add(%scaled, %mask)",
+    "chosen": SCALED + "%scores: f16[2, s, n] = where(%seen, %scaled, %fill)",
+}
+SIZES = [(1, 1), (33, 37), (70, 80)]
+BLOCKS = (Blocks(2, 1, 16), Blocks(2, 2, 32))
+FACTORS = (0.3, -0.7, 0.0)
+
+
+def device(form: str, blocks: Blocks) -> Kernel:
+    module = fuse(lower(parse(TEXT.replace("SCORES", FORMS[form])))).module
+    (plain,) = module.kernels
+    made = attention(plain, module.bounds, Context(TARGET), [partial(matrices, sizes=[blocks])])
+    assert made is not None, form
+    return made
+
+
+def feeds(s: int, n: int, factor: float, fill: float) -> dict[str, Array]:
+    rng = np.random.default_rng(s * 100 + n)
+    shapes = {"q": (2, s, 24), "k": (2, n, 24), "v": (2, n, 16), "mask": (s, n)}
+    given: dict[str, Array] = {
+        name: rng.normal(size=shape).astype(np.float16) for name, shape in shapes.items()
+    }
+    given["mask"][rng.random((s, n)) < 0.3] = -np.inf
+    seen = rng.random((s, n)) < 0.6
+    seen[-1] = s == 1  # a row of shut keys alone
+    return given | {
+        "c": np.array(factor, np.float16), "fill": np.array(fill, np.float16), "seen": seen,
+    }  # fmt: skip
+
+
+def exact(form: str, given: dict[str, Array]) -> tuple[Array, Array]:
+    """Results, and the sums of the magnitudes of what is added up."""
+    q, k, v, mask, c, fill = (given[n].astype(float) for n in ("q", "k", "v", "mask", "c", "fill"))
+    sums = q @ k.transpose(0, 2, 1)
+    scores = {
+        "scaled": sums * c, "masked": sums + mask, "scaled and masked": sums * c + mask,
+        "divided": sums / (c or 1.0), "chosen": np.where(given["seen"], sums * c, fill),
+    }[form]  # fmt: skip
+    peak = scores.max(axis=2, keepdims=True)
+    weights = np.exp(scores - np.where(np.isinf(peak), 0.0, peak))
+    total = weights.sum(axis=2, keepdims=True)
+    weights /= np.where(total == 0, 1.0, total)
+    return weights @ v, weights @ np.abs(v)
+
+
+CHEAP = ("chosen", BLOCKS[1])
+CASES = [
+    pytest.param(*case, marks=() if case == CHEAP else pytest.mark.long)
+    for case in product(FORMS, BLOCKS)
+]
+
+
+@pytest.mark.parametrize(("form", "blocks"), CASES)
+def test_scores_are_those_of_the_model(form: str, blocks: Blocks, tmp_path: Path) -> None:
+    kernel = device(form, blocks)
+    cases = [
+        feeds(s, n, factor, fill)
+        for s, n in SIZES
+        for factor in (FACTORS if form != "divided" else FACTORS[:2])
+        for fill in ((-np.inf, -1e4) if form == "chosen" else (0.0,))
+    ]
+    jobs = [
+        Job(
+            kernel.name, tuple(given[buffer.name] for buffer in kernel.inputs),
+            {"s": given["mask"].shape[0], "n": given["mask"].shape[1]}, seed=seed,
+        )
+        for seed, given in enumerate(cases)
+    ]  # fmt: skip
+    bounds = parse(TEXT.replace("SCORES", FORMS[form])).bounds
+    answers = Shim([kernel], bounds, tmp_path).run(jobs)
+    for given, answer in zip(cases, answers, strict=True):
+        wanted, magnitude = exact(form, given)
+        error = np.abs(answer.outputs[0].astype(float) - wanted)
+        assert np.all(error <= 2.5 * 2.0**-11 * magnitude + 1e-6)
