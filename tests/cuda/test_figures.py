@@ -243,6 +243,11 @@ SUBJECTS = {
     "product f16 of 128 steps": Subject(
         matmul("f16", "k, j", 128), matrix_product, mostly_hmma, every=True
     ),
+    "product f16 of any sizes": Subject(
+        "symbol m in 1..4096" + matmul("f16", "k, j", 128).replace("128", "m").replace("768", "m"),
+        matrix_product,
+        lambda loop: len(loop.instructions) <= 2.25 * loop.mix["HMMA"],
+    ),
     "product f16, vectors of 8 bytes": Subject(
         matmul("f16", "j, k", 772),
         matrix_product,

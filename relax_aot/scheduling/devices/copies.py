@@ -100,7 +100,7 @@ class Side:
     def begins(self, step: Dim, bounds: Bounds) -> bool:
         """Whether a part may begin at a step."""
         along = self.vector if self.rows else 0
-        return not along or simplify(step % along, bounds) == 0
+        return not along or self.product.divides(along, step, bounds)
 
     def place(self, half: Dim, line: Dim, step: Dim) -> tuple[Dim, ...]:
         return (half, line, step) if self.rows else (half, step, line)
@@ -161,7 +161,7 @@ class Side:
         ]
         along, across = (1, 0) if self.rows else (0, 1)
         count = Dim.of(self.vector)
-        repeats = self.rows or divides(self.vector, ends[0], w.bounds)
+        repeats = self.rows or self.product.divides(self.vector, ends[0], w.bounds)
         if repeats and not self.zeros and not even[0]:
             last = ends[0] - (1 if self.rows else self.vector)
             positions[0] = w.named("last", dim_min(positions[0], last))
@@ -292,11 +292,8 @@ def vector_axes(
             return []
     every = (*product.found.nest.loops, *steps)
     axes = (steps, loops) if kind.is_float else (steps,)
-    return [own for own in axes if aligned(load, own, every, bounds, size)]
-
-
-def divides(size: int, dim: Dim, bounds: Bounds) -> bool:
-    return simplify(dim % size, bounds) == 0
+    width = size // kind.bytes
+    return [own for own in axes if aligned(product, load, own, every, width, bounds)]
 
 
 def whole_chunks(steps: Sequence[For], width: int, bounds: Bounds) -> bool:
@@ -305,9 +302,10 @@ def whole_chunks(steps: Sequence[For], width: int, bounds: Bounds) -> bool:
 
 
 def aligned(
-    load: Load, loops: Sequence[For], every: Sequence[For], bounds: Bounds, size: int
-) -> bool:
-    """Whether the elements of a load along the last of `loops` are neighbors, and `size` bytes
+    product: Product, load: Load, loops: Sequence[For], every: Sequence[For], width: int,
+    bounds: Bounds,
+) -> bool:  # fmt: skip
+    """Whether the elements of a load along the last of `loops` are neighbors, and `width` of them
     from each multiple of that on are aligned and belong to one iteration of the other loops, or are
     neighbors of those of the next one."""
     inner = loops[-1]
@@ -320,5 +318,4 @@ def aligned(
     start = row_major(load.index, load.buffer.shape).substitute(dict.fromkeys(steps, 0))
     multiples = [start, *(step for step in others if step is not None)]
     multiples += [] if dense else [inner.extent]
-    width = size // load.dtype.bytes
-    return all(simplify(dim % width, bounds) == 0 for dim in multiples)
+    return all(product.divides(width, dim, bounds) for dim in multiples)

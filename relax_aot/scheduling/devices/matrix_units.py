@@ -11,17 +11,18 @@ Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (media/docs/efficient_gemm.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from relax_aot.ir.axes import LANES
-from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_min, simplify
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.loops import Barrier, Buffer, Cast, For, Kernel, Load
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vectors
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.operands import (
+    EVEN,
     At,
     Lines,
     Product,
@@ -102,17 +103,40 @@ def matrix_product(
         return None
     with w.block() as launches:
         if few != 1:
-            for tile, chosen in _tiles(product, tiles, w.bounds):
-                if chosen != 0:
-                    _Launch(w, product, tile, unit).emit(chosen * (1 - few))
+            for variant, sizes in _variants(product, w.bounds):
+                for tile, chosen in _tiles(variant, tiles, w.bounds):
+                    if chosen != 0:
+                        _Launch(w, variant, tile, unit).emit(chosen * sizes * (1 - few))
         few_row_launch(w, product, few)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
 
 
+def _variants(product: Product, bounds: Bounds) -> list[tuple[Product, Dim]]:
+    """The product, for sizes for which the dimension is 1. Where elements are neighbors, but only
+    rows of some lengths are aligned, the lengths that are multiples of EVEN are apart."""
+    if _width(product, bounds) >= VECTOR or not product.found.left.dtype.is_half:
+        return [(product, ONE)]
+    loads = (product.found.left, product.found.right)
+    symbols = {name for load in loads for size in load.buffer.shape for name in size.symbols}
+    even = replace(product, even=frozenset(symbols & set(bounds)))
+    for name in sorted(even.even):
+        fewer = replace(product, even=even.even - {name})
+        even = fewer if _width(fewer, bounds) >= VECTOR else even
+    if not even.even or _width(even, bounds) < VECTOR:
+        return [(product, ONE)]
+    beyond = sum((Dim.of(name) % EVEN for name in sorted(even.even)), ZERO)
+    return [(even, dim_max(1 - beyond, 0)), (product, dim_min(beyond, 1))]
+
+
+def _width(product: Product, bounds: Bounds) -> int:
+    """Elements of both factors that are copied at once; 0 where each of one is copied."""
+    sides = ((product.found.left, product.rows), (product.found.right, product.columns))
+    return min(vectors(product, load, loops, bounds)[0] for load, loops in sides)
+
+
 def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, Dim]]:
     """The tiles of each launch, and 1 for the sizes for which it computes the results."""
-    sides = ((product.found.left, product.rows), (product.found.right, product.columns))
-    width = min(vectors(product, load, loops, bounds)[0] for load, loops in sides)
+    width = _width(product, bounds)
     half = product.found.sum.dtype is not DType.I32
     if width == 0:
         return [(tiles.single, ONE)]
@@ -237,7 +261,9 @@ class _Launch:
         are whole; and whether it is. It is the last one where vectors would not begin there."""
         w = self.w
         if all(side.begins(total, w.bounds) for side in sides):
-            return w.short("lead", total - (parts - 1) * self.steps), True
+            lead = simplify(total - (parts - 1) * self.steps, w.bounds)
+            most = Dim.of(self.steps)
+            return lead if lead.is_constant else w.let("lead", lead, ZERO, most), True
         return Dim.of(self.steps), False
 
     def _results(

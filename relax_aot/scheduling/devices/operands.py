@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
-from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.loops import (
     PARTS,
     Bind,
@@ -41,6 +41,8 @@ from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.windows import whole as unclipped
 from relax_aot.scheduling.writer import Writer
 
+EVEN = 8
+"""What sizes are multiples of where a launch computes these alone."""
 At = Mapping[str, Dim]
 """The value of each loop variable."""
 Sums = Callable[[Dim, Dim], Load]
@@ -74,7 +76,7 @@ def _inside(w: Writer, loop: For, offset: Dim) -> Dim:
 class Product:
     """A contraction of a left factor with `rows` and a right one with `columns`, for each of
     `batch`. `steps`: the reductions with nothing clipped. `padded`: the factor that is zero where
-    a window is clipped, if any is."""
+    a window is clipped, if any is. `even`: sizes that are multiples of EVEN."""
 
     found: Contraction
     batch: tuple[For, ...]
@@ -82,6 +84,12 @@ class Product:
     columns: tuple[For, ...]
     steps: tuple[For, ...]
     padded: Load | None
+    even: frozenset[str] = frozenset()
+
+    def divides(self, number: int, size: Dim, bounds: Bounds) -> bool:
+        """Whether a size is known to be a multiple of a number."""
+        size = size.substitute({name: EVEN * Dim.of(name) for name in self.even})
+        return simplify(size % number, bounds) == 0
 
     def blocks(self, rows: int, columns: int) -> Dim:
         """The number of tiles of so many rows and columns."""

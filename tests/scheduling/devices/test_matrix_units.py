@@ -105,6 +105,20 @@ BATCH = """
         }
       }
     }"""
+SQUARE = """
+    symbol n in 1..70
+    symbol k in 0..40
+    kernel @dot(%x: f16[n, k], %w: f16[k, k]) -> (%y: f16[n, k]) {
+      for i in 0..n {
+        for j in 0..k {
+          local sum: f16 = 0.0:f16
+          for d in 0..k {
+            sum = (sum + (%x[i, d] * %w[d, j]))
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
 BYTES = """
     symbol n in 1..40
     kernel @dot(%x: u8[n, 70], %w: i8[70, 24], %b: i32[24]) -> (%y: i32[n, 24]) {
@@ -192,7 +206,8 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     ),
     "sums that begin with a bias": (matmul(16, 9, value="sum", start="%b[j]"), ({"n": 9},)),
     "bfloat16": (matmul(24, 24).replace("f16", "bf16"), ({"n": 33},)),
-    "a batch of dynamic depth": (BATCH, ({"n": 3, "k": 0}, {"n": 1, "k": 40})),
+    "a batch of dynamic depth": (BATCH, ({"n": 3, "k": 0}, {"n": 2, "k": 21}, {"n": 1, "k": 40})),
+    "rows of which some are aligned": (SQUARE, tuple({"n": 9, "k": k} for k in (0, 1, 40, 21))),
     "a convolution with borders": (CONVOLUTION, ({"n": 1},)),
     "bytes": (BYTES, ({"n": 33},)),
     "windows of bytes": (BYTE_WINDOWS, ({"n": 1},)),
@@ -203,10 +218,10 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
 }
 VECTORS = {
     "rows below, at and above a tile": 2, "whole tiles": 2, "weights by columns": 2,
-    "transposed left": 1, "vectors of four": 2, "vectors of two": 2, "odd sizes": 0,
+    "transposed left": 2, "vectors of four": 2, "vectors of two": 2, "odd sizes": 0,
     "a convolution with borders": 1,
     "bytes": 0, "windows of bytes": 0, "windows of whole vectors of bytes": 2,
-    "windows of bytes in planes": 1, "aligned bytes": 2,
+    "windows of bytes in planes": 1, "aligned bytes": 2, "rows of which some are aligned": 2,
 }  # fmt: skip
 """How many factors are copied 16 bytes at a time."""
 
