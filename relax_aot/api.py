@@ -362,13 +362,13 @@ def compile(
     packages. `weights` is auto, c (text), asm (included by the assembler) or blob (a separate,
     checked block). `stepwise` adds a run that returns between kernels. `offsets` is static or
     dynamic: a run then computes where values lie for its sizes. `numerics` is blocked (float sums
-    have a fixed number of partial sums) or ordered (the order of the plain loops). `reassociate`
-    multiplies chains of matrices in the order with the fewest multiply-adds. `functions` is auto
-    (repeated layers are one C function, where that makes the code smaller) or inline. `threads` is
-    how many threads may share the loops of a run; `host` runs with all of them. `emit` is what
-    a project for a GPU holds of its kernels: cubin, cuda-source, or auto. `quantize` is int8,
-    which needs `calibrate` (inputs by name with a leading axis of samples), int8w, int4w, int8d or
-    int4d."""
+    have a fixed number of partial sums), ordered (the order of the plain loops), or tf32
+    (products of floats on a GPU round their factors to 11 bits). `reassociate` multiplies chains of
+    matrices in the order with the fewest multiply-adds. `functions` is auto (repeated layers are
+    one C function, where that makes the code smaller) or inline. `threads` is how many threads may
+    share the loops of a run; `host` runs with all of them. `emit` is what a project for a GPU holds
+    of its kernels: cubin, cuda-source, or auto. `quantize` is int8, which needs `calibrate` (inputs
+    by name with a leading axis of samples), int8w, int4w, int8d or int4d."""
     options = replace(
         _options(bounds, fix, state, assume, window),
         name=None if name is None else arguments.text("name", name),

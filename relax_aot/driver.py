@@ -62,7 +62,7 @@ Stage = tuple[str, Module | str]
 
 OPTIMIZE = ("speed", "size", "memory")
 OFFSETS = ("static", "dynamic")
-NUMERICS = ("blocked", "ordered")
+NUMERICS = ("blocked", "ordered", "tf32")
 THREADED = ("host", "linux")
 """Families of boards whose programs have threads."""
 
@@ -91,7 +91,8 @@ class Options:
     offsets: str = "static"
     """One of OFFSETS: whether a run computes where values lie in the arena."""
     numerics: str = "blocked"
-    """One of NUMERICS: whether float sums have partial sums, or the order of the plain loops."""
+    """One of NUMERICS: whether float sums have partial sums, or the order of the plain loops; or
+    products of floats may round their factors too."""
     reassociate: bool = False
     """Multiply chains of matrices in the order with the fewest multiply-adds."""
     functions: str = "auto"
@@ -110,12 +111,12 @@ class Options:
     def further(self) -> tuple[str, ...]:
         """Options that headers state in addition, as the command line has them."""
         dynamic = ("--offsets dynamic",) * (self.offsets == "dynamic")
-        ordered = ("--numerics ordered",) * (self.numerics == "ordered")
+        numerics = (f"--numerics {self.numerics}",) * (self.numerics != "blocked")
         inline = ("--functions inline",) * (self.functions == "inline")
         threads = (f"--threads {self.threads}",) * (self.threads > 1)
         reassociate = ("--reassociate",) * self.reassociate
         emit = (f"--emit {self.emit}",) * (self.emit != "auto")
-        return (*dynamic, *ordered, *reassociate, *inline, *threads, *emit)
+        return (*dynamic, *numerics, *reassociate, *inline, *threads, *emit)
 
 
 def load(source: Any, options: Options) -> Module:
@@ -304,7 +305,10 @@ def _require_device(board: Board, options: Options, table: externs.ExternTable) 
         "--extern": bool(table.rules),
     }
     libraries = {f"--library {rule.library}": True for rule in table.products}
-    require_device(board.name, board.cuda, options.emit, refused, libraries)
+    wanted = {**libraries, "--numerics tf32": options.numerics == "tf32"}
+    require_device(board.name, board.cuda, options.emit, refused, wanted)
+    if options.numerics == "tf32" and "mma_tf32" not in board.features:
+        raise RelaxAotError(f"--numerics tf32 needs matrix units for it; {board.name} has none")
     if libraries and options.numerics == "ordered":
         raise RelaxAotError(
             f"{', '.join(libraries)} does not keep the order of sums, as --numerics ordered does;"
@@ -384,7 +388,7 @@ def _device(board: Board, options: Options) -> Device:
     assert board.cuda is not None
     return Device(
         board, board.cuda, nvrtc.cubin, options.emit == "cuda-source", options.weights,
-        options.optimize, options.numerics == "ordered", options.further,
+        options.optimize, options.numerics, options.further,
     )  # fmt: skip
 
 

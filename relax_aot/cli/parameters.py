@@ -154,10 +154,11 @@ CODE = (
     ),
     click.option(
         "--numerics",
-        type=click.Choice(["blocked", "ordered"]),
+        type=click.Choice(["blocked", "ordered", "tf32"]),
         default="blocked",
         help="blocked: float sums have a fixed number of partial sums, which vectors compute."
-        " ordered: the order of the plain loops, and the same functions on every target.",
+        " ordered: the order of the plain loops, and the same functions on every target."
+        " tf32: as blocked, and products of floats on a GPU round their factors to 11 bits.",
     ),
     click.option(
         "--reassociate",

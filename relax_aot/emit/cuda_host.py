@@ -68,7 +68,7 @@ def emit_device(
     meanings: Mapping[str, str] | None = None,
     *,
     options: str = "",
-    ordered: bool = False,
+    numerics: str = "blocked",
 ) -> Sources:
     """The C and CUDA C++ of a planned module whose kernels are in the device form."""
     own = _constants(plan.module.constants, identifier(name).lower(), plan.alignment, weights)
@@ -80,7 +80,7 @@ def emit_device(
     programs, text = _programs([context], interface)
     block = _block_bytes(programs, [interface], plan.alignment)
     view = _checking(
-        model_view(context, own.stored, (), options, ordered=ordered, device_bytes=block)
+        model_view(context, own.stored, (), options, **_chosen(numerics), device_bytes=block)
     )
     device = _view(view, [context], [view], programs, machine, own)
     return replace(_rendered(view, (), device, text), launches=programs[0].launches)
@@ -93,7 +93,7 @@ def emit_device_entries(
     weights: str = "auto",
     *,
     options: str = "",
-    ordered: bool = False,
+    numerics: str = "blocked",
 ) -> Sources:
     """The same of several entries, which share weights, state, arena and functions."""
     common = common_interface(parts, identifier(name).lower())
@@ -113,12 +113,16 @@ def emit_device_entries(
     shared = shared_interface(common, [context.interface for context in contexts])
     programs, text = _programs(contexts, shared)
     views = [
-        _checking(model_view(one, own.stored, (), options, ordered=ordered)) for one in contexts
+        _checking(model_view(one, own.stored, (), options, **_chosen(numerics))) for one in contexts
     ]
     block = _block_bytes(programs, [context.interface for context in contexts], alignment)
     view = shared_view(shared, contexts, views, own.stored, block)
     device = _view(view, contexts, views, programs, machine, own)
     return _rendered(view, views, device, text)
+
+
+def _chosen(numerics: str) -> dict[str, bool]:
+    return {"ordered": numerics == "ordered", "tf32": numerics == "tf32"}
 
 
 def _checking(view: ModelView) -> ModelView:

@@ -23,8 +23,8 @@ from relax_aot.planning.steps import Step
 
 TYPES = {DType.F32: 0, DType.F16: 2, DType.BF16: 14}
 """cudaDataType."""
-COMPUTE_F32 = 68
-"""cublasComputeType_t: sums in floats, CUBLAS_COMPUTE_32F."""
+COMPUTE_F32, COMPUTE_TF32 = 68, 77
+"""cublasComputeType_t: sums in floats, CUBLAS_COMPUTE_32F and CUBLAS_COMPUTE_32F_FAST_TF32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,11 @@ def library_product(
         return dim_c(dim, names, context.plan.module.bounds)
 
     types = [type_of(context, roots[one.operand]).dtype for one in (left, result)]
+    compute = COMPUTE_TF32 if attrs["tf32"] and types[0] is DType.F32 else COMPUTE_F32
     transposed = f"{{{right.transposed}, {left.transposed}}}"
     return LibraryProduct(
         kind=", ".join(
-            [str(COMPUTE_F32), *(str(TYPES[one]) for one in types), transposed, str(int(bias >= 0))]
+            [str(compute), *(str(TYPES[one]) for one in types), transposed, str(int(bias >= 0))]
         ),
         wanted=" && ".join(f"{shown(dim)} >= 0" for dim in requires) or "1",
         sizes=(

@@ -89,6 +89,8 @@ class ModelView:
     """How compilers are to optimize it."""
     ordered: int
     """1 if float sums have the order of the plain loops, else 0."""
+    tf32: bool
+    """Whether products of floats round their factors."""
     graph: tuple[str, ...]
     bounds: tuple[BoundView, ...]
     fixed: tuple[LocalView, ...]
@@ -132,7 +134,7 @@ class ModelView:
 
     @property
     def numerics(self) -> str:
-        return "ordered" if self.ordered else "blocked"
+        return "ordered" if self.ordered else "tf32" if self.tf32 else "blocked"
 
     @property
     def unsigned(self) -> ModelView:
@@ -181,6 +183,7 @@ def model_view(
     *,
     small: bool = False,
     ordered: bool = False,
+    tf32: bool = False,
     device_bytes: int = 0,
 ) -> ModelView:
     """Of a model, or of one entry of several; `units` are C files of externs. A model on a GPU has
@@ -209,6 +212,7 @@ def model_view(
         small=small,
         level="-Os" if small else "-O2",
         ordered=int(ordered),
+        tf32=tf32,
         graph=graph_lines(plan),
         bounds=bounds,
         fixed=fixed_views(interface),

@@ -55,7 +55,7 @@ class Device:
     source_only: bool
     weights: str
     optimize: str
-    ordered: bool
+    numerics: str
     further: tuple[str, ...]
 
     @property
@@ -76,7 +76,7 @@ def assemble_device(module: Module, plan: Plan, name: str, device: Device) -> Pr
     """The project of one model."""
     board = device.board
     sources = emit_device(
-        plan, name, device.machine, device.weights, meanings(module), ordered=device.ordered,
+        plan, name, device.machine, device.weights, meanings(module), numerics=device.numerics,
         options=device.options,
     )  # fmt: skip
     files = _files(device, sources, [(plan, sources.interface)], {"": sources.interface})
@@ -90,7 +90,7 @@ def assemble_device_entries(parts: Sequence[Compiled], name: str, device: Device
     """The project of several entries."""
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
     sources = emit_device_entries(
-        emitted, name, device.machine, device.weights, ordered=device.ordered,
+        emitted, name, device.machine, device.weights, numerics=device.numerics,
         options=device.options,
     )  # fmt: skip
     interfaces = {

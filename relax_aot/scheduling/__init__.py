@@ -100,6 +100,8 @@ def schedule_device(
     products: Sequence[ProductRule] = (),
 ) -> Module:
     """Kernels as loops over the blocks and threads of a device."""
+    if numerics == "tf32":
+        target = replace(target, tf32=True)
     if numerics == "ordered":
         target = replace(target, partial_sums=1)
     else:

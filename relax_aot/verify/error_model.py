@@ -69,11 +69,12 @@ class ErrorModel:
         *,
         blocked: bool = False,
         vectors: bool = False,
+        tf32: bool = False,
     ) -> None:
         """Modules by the entry's name. `known` are results of kernels at the declared types,
         from an earlier evaluation. `blocked`: sums may be partial sums; `vectors`: functions
-        may be those for vectors."""
-        self._blocked, self._vectors = blocked, vectors
+        may be those for vectors; `tf32`: products of floats may round their factors."""
+        self._blocked, self._vectors, self._tf32 = blocked, vectors, tf32
         self._modules = modules
         self._calls = calls
         self._known: KernelResults = {} if known is None else known
@@ -99,7 +100,7 @@ class ErrorModel:
         self._lanes[0].run(recorded, call.inputs, widen=False)
         self._lanes = self._lanes[: _lanes_of(module, recorded.results) + 2]
         _, exact, *disturbed = self._lanes
-        kinds = {"blocked": self._blocked, "vectors": self._vectors}
+        kinds = {"blocked": self._blocked, "vectors": self._vectors, "tf32": self._tf32}
         wide = Wide(module, dict(sizes), recorded.results, **kinds)
         truth = exact.run(wide, call.inputs)
         deviations = min(DEVIATIONS, (3.0 * max(wide.depth, 1)) ** 0.5)

@@ -44,6 +44,7 @@ from relax_aot.verify.program import (
     has_vector_functions,
     parts_of,
     program_of,
+    rounds_factors,
 )
 from relax_aot.verify.reference import NumpyReference, Reference, ReferenceFailed
 from relax_aot.verify.samples import Case, by_sample, cases_of
@@ -365,7 +366,8 @@ def _model(job: Job, program: Program, cases: Sequence[Case], known: KernelResul
     modules = {name: one.source_module for name, one in parts_of(job.projects[0]).items()}
     blocked = any(has_partial_sums(project) for project in job.projects)
     vectors = any(has_vector_functions(project) for project in job.projects)
-    return ErrorModel(modules, calls, known, blocked=blocked, vectors=vectors)
+    tf32 = any(rounds_factors(project) for project in job.projects)
+    return ErrorModel(modules, calls, known, blocked=blocked, vectors=vectors, tf32=tf32)
 
 
 def named_inputs(interface: Interface, case: Case) -> dict[str, Array]:

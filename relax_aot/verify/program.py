@@ -34,15 +34,20 @@ NOTHING: Bytes = np.zeros(0, np.uint8)
 def has_partial_sums(project: Built) -> bool:
     """Whether float sums may have another order than that of the plain loops."""
     target = find_target(project.board.family, project.board.features)
-    return project.view.numerics == "blocked" and target.partial_sums > 1
+    return project.view.numerics != "ordered" and target.partial_sums > 1
 
 
 def has_vector_functions(project: Built) -> bool:
     """Whether elementary functions may be those of raot/vector_functions.h."""
     target = find_target(project.board.family, project.board.features)
     return has_partial_sums(project) or (
-        project.view.numerics == "blocked" and target.functions > 0
+        project.view.numerics != "ordered" and target.functions > 0
     )
+
+
+def rounds_factors(project: Built) -> bool:
+    """Whether products of floats round their factors to TF32."""
+    return project.view.numerics == "tf32"
 
 
 def require_linked(project: Built, what: str) -> None:

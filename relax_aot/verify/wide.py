@@ -46,6 +46,8 @@ estimate knows how large each partial sum is. Deeper ones may run in another ord
 ORDERED_SHARE = 0.73
 """What the better estimate needs of the allowed deviations."""
 
+TF32 = 2.0**-11
+"""The unit roundoff of factors of 11 significant bits."""
 STORED = 12**-0.5
 """Standard deviation of rounding to nearest, in units in the last place."""
 
@@ -70,7 +72,7 @@ class Wide(Evaluation):
 
     `unrounded` holds the names of values whose recorded result is exact, as sums of small whole
     numbers are, and `depth` counts the roundings of the other calls. `blocked`: sums may be partial
-    sums; `vectors`: functions may be those for vectors.
+    sums; `vectors`: functions may be those for vectors; `tf32`: products may round their factors.
     """
 
     def __init__(
@@ -81,9 +83,10 @@ class Wide(Evaluation):
         *,
         blocked: bool = False,
         vectors: bool = False,
+        tf32: bool = False,
     ) -> None:
         super().__init__(module, sizes)
-        self.blocked, self.vectors = blocked, vectors
+        self.blocked, self.vectors, self.tf32 = blocked, vectors, tf32
         self.constants = {c.name: widened(c.data, c.type.dtype) for c in module.constants}
         self.recorded = recorded
         self.position = 0
@@ -181,7 +184,9 @@ class Disturbed(Wide):
         exact: Wide,
         noise: np.random.Generator,
     ) -> None:
-        super().__init__(module, sizes, recorded, blocked=exact.blocked, vectors=exact.vectors)
+        super().__init__(
+            module, sizes, recorded, blocked=exact.blocked, vectors=exact.vectors, tf32=exact.tf32
+        )
         self.unrounded = exact.unrounded
         self.noise = noise
 
@@ -194,19 +199,31 @@ class Disturbed(Wide):
     ) -> tuple[Array, ...]:
         """The results of a call as roundings at its depth change them."""
         results = self.tried(call, run, args)
-        if self.position in self.unrounded:
-            return results
         rounds = _depth(depth)
+        factors = self.factors(call, args) if self.tf32 and rounds.sums else args
+        if self.position in self.unrounded and factors is args:
+            return results
         if rounds.order is not None and rounds.sums <= ORDERED_SUMS:
-            given = self.terms(args, rounds.order, _computed(call))
+            given = self.terms(factors, rounds.order, _computed(call))
             rounds = Depth(0, rounds.steps)
         else:
-            given = self.operands(call, args, rounds)
+            given = self.operands(call, factors, rounds)
         moved = results if given is args else self.tried(call, run, given)
         return tuple(
             self.rounded(call, out, np.asarray(result), np.asarray(other), rounds)
             for out, result, other in zip(call.outs, results, moved, strict=True)
         )
+
+    def factors(self, call: Call, args: Sequence[Array | None]) -> Sequence[Array | None]:
+        """The operands of what may be products of floats, rounded as matrix units do."""
+        floats = [a is not None and a.type.dtype is DType.F32 for a in call.args]
+        if sum(floats) < 2:
+            return args
+        spread = ROUNDING**0.5 * TF32
+        return [
+            a * (1 + spread * self.noise.standard_normal(a.shape)) if f and a is not None else a
+            for f, a in zip(floats, args, strict=True)
+        ]
 
     def operands(
         self, call: Call, args: Sequence[Array | None], depth: Depth

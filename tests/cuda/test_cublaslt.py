@@ -154,6 +154,19 @@ def test_the_host_part_without_a_library_is_unchanged(tmp_path: Path, project: P
     assert project.plan.arena_bytes - plain.plan.arena_bytes in range(1, 2048)
 
 
+def test_rounded_factors_are_asked_for(tmp_path: Path, project: Project) -> None:
+    """CUBLAS_COMPUTE_32F_FAST_TF32 where the option allows it, else CUBLAS_COMPUTE_32F."""
+    short = compiled(tmp_path, numerics="tf32", name="lt_short")
+    kinds = [
+        re.findall(r"^    {(\d+), 0, 0, ", made.files[f"{made.name}.c"].decode(), re.M)
+        for made in (short, project)
+    ]
+    assert kinds == [["77"] * 3, ["68"] * 3]
+    found = Emulated(short)
+    assert found.init(a=1, m=1, j=1) == OK and check(found, "f32", 3, 24, 17) == 3
+    found.close()
+
+
 def test_the_workspace_is_memory_of_the_arena(project: Project) -> None:
     slots = [slot for slot in project.plan.slots if slot.var.name.endswith("workspace")]
     assert [slot.greatest_bytes for slot in slots] == [1024] * 3

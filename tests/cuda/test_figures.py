@@ -6,7 +6,7 @@ rewrite it with `pytest --update-golden tests/cuda/test_figures.py`."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -208,6 +208,12 @@ def mostly_hmma(loop: DeviceLoop) -> bool:
     return len(loop.instructions) <= 2.2 * loop.mix["HMMA"]
 
 
+def rounds_for_hmma(loop: DeviceLoop) -> bool:
+    """Rounding takes two instructions for each element, 32 for 8 products."""
+    return len(loop.instructions) <= 8 * loop.mix["HMMA"]
+
+
+ROUNDING = replace(cuda_mma.TARGET, tf32=True)
 SUBJECTS = {
     "product f32": Subject(matmul("f32", "k, j"), product, mostly_ffma, every=True),
     "product f32, weights by columns": Subject(
@@ -273,6 +279,12 @@ SUBJECTS = {
         one_row("f16", "j, k"), matrix_product, loads_vectors, 0.5, cuda.TARGET
     ),
     "product bf16": Subject(matmul("bf16", "k, j"), matrix_product, mostly_hmma),
+    "product f32, rounded to tf32": Subject(
+        matmul("f32", "k, j"), matrix_product, rounds_for_hmma, target=ROUNDING
+    ),
+    "product f32, rounded to tf32, weights by columns": Subject(
+        matmul("f32", "j, k"), matrix_product, rounds_for_hmma, target=ROUNDING
+    ),
 }
 
 

@@ -230,7 +230,8 @@ int cublasLtDestroy(void *handle)
 int cublasLtMatmulDescCreate(void **operation, int compute, int scale)
 {
     BEGIN("cublasLtMatmulDescCreate")
-    return compute == 68 && scale == F32 ? make(operations, operation) : NOT_SUPPORTED;
+    return (compute == 68 || compute == 77) && scale == F32 ? make(operations, operation)
+                                                            : NOT_SUPPORTED;
 }
 
 int cublasLtMatmulDescSetAttribute(void *operation, int attribute, const void *value, size_t bytes)

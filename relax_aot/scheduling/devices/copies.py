@@ -37,6 +37,8 @@ BYTES = 16
 """What a thread copies at once."""
 SIZES = (BYTES, 8, 4)
 """What it can copy without waiting."""
+STEP_PAD = 8
+"""Floats between steps whose lines are neighbors: four of them are read by eight lanes each."""
 VECTOR = 8
 """Elements of half precision of that many bytes."""
 Pair = tuple[Dim, Dim]
@@ -262,7 +264,7 @@ def side_of(
     width, along = vectors(product, load, loops, w.bounds)
     rows = product.contiguous_steps(load) or stride(load, loops[-1].variable) != 1
     rows = along[0] == product.steps if along else rows or not kind.is_float
-    pad = BYTES // kind.bytes
+    pad = BYTES // kind.bytes if rows or kind.is_half else STEP_PAD
     shape = (lines, steps + pad) if rows else (steps, lines + pad)
     shared = w.reserve(f"{name}_tile", kind, "shared", halves, *shape)
     return Side(name, product, load, loops, *size, rows, width, shared, zeros, apart)
@@ -283,7 +285,7 @@ def vector_axes(
 ) -> list[tuple[For, ...]]:
     """The axes of a factor, steps or lines, along which so many bytes are copied at once."""
     kind, steps = load.dtype, product.steps
-    if product.found.computed_at(load) is not None or kind.bytes > 2:
+    if product.found.computed_at(load) is not None or kind.bytes > 4:
         return []
     if load == product.padded:
         one_window = whole_chunks(steps, BYTES // kind.bytes, bounds)

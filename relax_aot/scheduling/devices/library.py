@@ -6,7 +6,8 @@ its calls state the product as attributes, so that the host can choose at the si
 
     library="cublaslt", sizes=[rows, columns, steps, batch], requires=[what is at least 0]
     left=[operand, transposed, pitch, apart], right=[...], result=[...], bias=operand or -1
-    workspace=bytes, which are the last scratch of the kernel; required: there is no other way
+    workspace=bytes, which are the last scratch of the kernel; required: there is no other way;
+    tf32: the factors of floats may be rounded
 
 `operand` is a position among the buffers of the kernel. Matrices are as the library has them:
 columns one behind the other, `pitch` elements apart, the matrices of a batch `apart`. A row-major
@@ -41,7 +42,7 @@ def products(
     found = {}
     for kernel in module.kernels if rules else ():
         product = _product(kernel, target, module.bounds)
-        taken = (_taken(product, rule, kernel, module.bounds) for rule in rules if product)
+        taken = (_taken(product, rule, kernel, target, module.bounds) for rule in rules if product)
         chosen = next((one for one in taken if one is not None), None)
         if chosen is not None:
             found[kernel.name] = chosen
@@ -91,7 +92,7 @@ def _product(kernel: Kernel, target: Target, bounds: Bounds) -> Product | None:
 
 
 def _taken(
-    product: Product | None, rule: ProductRule, kernel: Kernel, bounds: Bounds
+    product: Product | None, rule: ProductRule, kernel: Kernel, target: Target, bounds: Bounds
 ) -> Mapping[str, Attr] | None:
     """What the library is told; None where the product is none of its own, or never as large."""
     if product is None:
@@ -119,6 +120,7 @@ def _taken(
     attrs: dict[str, Attr] = {
         "library": rule.library,
         "required": rule.required,
+        "tf32": target.tf32,
         "workspace": rule.workspace,
         "sizes": tuple(sizes.values()),
         "requires": requires,

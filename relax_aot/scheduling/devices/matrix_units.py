@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of half-precision values, and of bytes, by the matrix units of a device (tensor cores).
+Where it is asked for, those of floats too, whose factors are rounded to TF32.
 
 A block of warps computes a tile of results; the factors are in shared memory in two halves, one of
 which is copied while the other is multiplied (copies.py). Sums of half-precision values are floats,
@@ -65,10 +66,11 @@ class Tile:
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """`large` ones where the tiles are at least `enough`, so that all processors of a device have
-    work, else `small` ones, or `short` ones for bytes; `slim` ones for few columns; `single` ones
-    where a factor is copied element by element. Short vectors have tiles of more warps, as threads
-    copy more of them: `wide` for large ones, and `medium`. Sums of lines take registers: products
-    with zero points have `narrow` tiles for large ones."""
+    work, else `small` ones, or `short` ones for bytes and `rounding` ones for floats; `slim` ones
+    for few columns; `single` ones where a factor is copied element by element. Short vectors have
+    tiles of more warps, as threads copy more of them: `wide` for large ones, and `medium`. Sums of
+    lines take registers, and so does the rounding of floats: these products have `narrow` tiles
+    for large ones."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
@@ -78,6 +80,7 @@ class Tiles:
     medium: Tile = Tile(64, 128, 32, (2, 4))
     short: Tile = Tile(64, 64, 64, (2, 2))
     slim: Tile = Tile(128, 64, 32, (4, 1))
+    rounding: Tile = Tile(64, 64, 32, (2, 2))
     enough: int = 16
 
 
@@ -90,7 +93,7 @@ def matrix_product(
     """The launches that compute a loop of a kernel, if it is a product of half-precision values or
     of bytes."""
     found = contraction_of(loop, w.bounds)
-    if found is None or not (found.sum.dtype.is_half or found.sum.dtype is DType.I32):
+    if found is None or not _has_unit(found.sum.dtype, context):
         return None
     product = product_of(as_floats(found), context)
     if product is None or not product.columns:
@@ -134,17 +137,24 @@ def _width(product: Product, bounds: Bounds) -> int:
     return min(vectors(product, load, loops, bounds)[0] for load, loops in sides)
 
 
+def _has_unit(kind: DType, context: Context) -> bool:
+    """Whether there are instructions for sums of a type."""
+    return kind.is_half or kind is DType.I32 or (kind is DType.F32 and context.target.tf32)
+
+
 def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, Dim]]:
     """The tiles of each launch, and 1 for the sizes for which it computes the results."""
     width = _width(product, bounds)
-    half = product.found.sum.dtype is not DType.I32
+    kind = product.found.left.dtype
     if width == 0:
         return [(tiles.single, ONE)]
-    short = half and width < VECTOR
-    if half and not short and greatest(extent(product.columns), bounds) <= tiles.slim.columns:
+    short = kind.is_half and width < VECTOR
+    few = greatest(extent(product.columns), bounds) <= tiles.slim.columns
+    if kind.is_half and not short and few:
         return [(tiles.slim, ONE)]
-    large = tiles.large if product.found.zeros == (0, 0) else tiles.narrow
-    small = tiles.small if half else tiles.short
+    free = product.found.zeros == (0, 0) and kind is not DType.F32
+    large = tiles.large if free else tiles.narrow
+    small = tiles.rounding if kind is DType.F32 else tiles.small if kind.is_half else tiles.short
     large, small = (tiles.wide, tiles.medium) if short else (large, small)
     blocks = product.blocks(large.rows, large.columns)
     many = simplify(dim_min(blocks // tiles.enough, 1), bounds)

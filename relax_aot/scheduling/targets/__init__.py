@@ -42,8 +42,8 @@ class Target:
 
     Kernels for a `device` are loops over its blocks (scheduling/devices): of `threads` threads, one
     for each element, or of `team` warps, with `shared` bytes of memory of their own. `matrices`:
-    the types that it has matrix units for. Of `nests`, strategies for a whole loop of the kernel,
-    the first that matches is taken.
+    the types that it has matrix units for; `tf32`: they may round the factors of floats. Of
+    `nests`, strategies for a whole loop of the kernel, the first that matches is taken.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Target:
     team: int = 8
     shared: int = 48 << 10
     matrices: tuple[DType, ...] = ()
+    tf32: bool = False
     nests: tuple[DeviceStrategy, ...] = ()
 
     def panel_columns(self, steps: int) -> int:
