@@ -78,9 +78,10 @@ SOURCE = (
     ),
     click.option(
         "--quantize",
-        type=click.Choice(["int8", "int8w", "int4w", "int8d", "int4d"]),
+        type=click.Choice(["int8", "int8w", "int4w", "int8d", "int4d", "q8_0", "q4_0"]),
         help="int8: weights and activations. int8w, int4w: only weights of matrix products. int8d,"
-        " int4d: activations of these products too, row by row while the model runs."
+        " int4d: activations of these products too, row by row while the model runs. q8_0, q4_0:"
+        " the block forms of GGUF, with activations in blocks."
         "  [default: no quantization]",
     ),
     click.option(

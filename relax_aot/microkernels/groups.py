@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products with quantized weights that have a scale for each group of k: float activations, and
-activations that are quantized bytes."""
+activations that are quantized bytes, with one scale for a row or for each group."""
 
 from __future__ import annotations
 
 from relax_aot.ir.microkernel import MicroKernel
+from relax_aot.ir.types import DType
 from relax_aot.microkernels._describe import Parameters, micro_kernels
 
 COLUMNS = 32
@@ -32,18 +33,12 @@ HALVES = {
 """Where the byte of a weight of 4 bits is, and how far it is shifted."""
 
 
-def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
-    """Quantized bytes by weights in blocks of some columns and steps."""
-    place, shift = HALVES[form]
-    whole = f"c // {columns}, k // {steps}, c % {columns}, k % {steps}"
-    return micro_kernels(
-        "dot_groups.h",
-        """rows 1..~7, columns 1..32, groups 1..~2, group 32..~64 by 32,
-        left_row groups * group..~groups * group + 3, %left -127..127
-        kernel @raot_dot_groups${form}_q${bits}(
+SIZES = """rows 1..~7, columns 1..32, groups 1..~2, group 32..~64 by 32,
+        left_row groups * group..~groups * group + 3, %left -127..127"""
+MEANING = """kernel @raot_dot_$family${form}_q${bits}(
           %left: i8[span(rows * left_row, (groups * group) * 1)],
           %weights: $kind[up(columns, $C) // $C, groups * group // ($per), $C, $K],
-          %scales: f32[groups, 32]
+          %scales: $scales[groups, 32]$own
         ) -> (%sums: f32[rows, 32]) {
           for r in 0..rows, c in 0..columns {
             local total: f32 = 0.0:f32
@@ -52,14 +47,41 @@ def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
               for k in g * group..g * group + group {
                 sum = (sum + (i32(%left[r * left_row + k]) * $weight))
               }
-              total = fma(f32(sum), %scales[g, c], total)
+              total = fma(f32(sum), $scale, total)
             }
             %sums[r, c] = total
           }
-        }""",
-        {"form": form, "C": columns, "K": steps, "shift": shift},
-        {**WEIGHTS, "place": (whole, place)},
-        struct="raot_dot_groups",
+        }"""
+GROUPS: Parameters = {
+    "family": "groups", "scales": "f32", "own": "", "scale": "%scales[g, c]",
+}  # fmt: skip
+OWN: Parameters = {
+    "family": "blocks",
+    "own": ", %own: f32[span(rows * own_row, groups * 1)]",
+    "scale": "(f32(%scales[g, c]) * %own[r * own_row + g])",
+}
+"""A scale for each group of a row of the left operand."""
+BLOCK_SCALES = {"16": DType.F16, "_s16": DType.F32, "_mve": DType.F32}
+"""The type of the scales of weights in blocks: F16 where vectors convert it."""
+
+
+def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
+    """Quantized bytes by weights in blocks of some columns and steps."""
+    place, shift = HALVES[form]
+    whole = f"c // {columns}, k // {steps}, c % {columns}, k % {steps}"
+    parts: Parameters = {"form": form, "C": columns, "K": steps, "shift": shift}
+    bits: Parameters = {**WEIGHTS, "place": (whole, place)}
+    own = {**OWN, "scales": BLOCK_SCALES[form].value}
+    if BLOCK_SCALES[form] is DType.F32:
+        own["scale"] = "(%scales[g, c] * %own[r * own_row + g])"
+    return (
+        *micro_kernels(
+            "dot_groups.h", f"{SIZES}\n{MEANING}", parts, bits, GROUPS, struct="raot_dot_groups"
+        ),
+        *micro_kernels(
+            "dot_blocks.h", f"{SIZES}, own_row groups..~groups + 2\n{MEANING}", parts, bits, own,
+            struct="raot_dot_blocks",
+        ),
     )  # fmt: skip
 
 

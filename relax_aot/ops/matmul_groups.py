@@ -5,8 +5,9 @@
     quantize_rows   rows of floats as bytes of -127..127, with one scale per row: the largest
                     magnitude divided by 127. A row with NaN or infinity has bytes 0 and that scale
 
-With `x` of quantize_rows, the inner sums are exact integers, and `row_scales` multiply the result.
-`x` may then be longer than the inner axis of `w`.
+Scales are f32 or f16. With `x` of quantize_rows, the inner sums are exact integers, and
+`row_scales` multiply the result; or the sums of groups, where each group of a row has a scale of
+its own. `x` may then be longer than the inner axis of `w`.
 """
 
 from __future__ import annotations
@@ -50,10 +51,13 @@ def _product_type(
 ) -> TensorType:
     require(1 <= attrs.group <= GREATEST_GROUP, f"matmul_groups with groups of {attrs.group}")
     require(w.rank == 2 and w.dtype in (DType.I8, DType.I4), f"matmul_groups by {w}")
-    require(scales.rank == 2 and scales.dtype is DType.F32, f"matmul_groups: scales {scales}")
+    known = scales.rank == 2 and scales.dtype in (DType.F32, DType.F16)
+    require(known, f"matmul_groups: scales {scales}")
     kind = DType.F32 if row_scales is None else DType.I8
     require(x.rank >= 1 and x.dtype is kind, f"matmul_groups of {x}, expected {kind.value}")
-    fits = row_scales is None or (row_scales.dtype is DType.F32 and row_scales.rank == x.rank - 1)
+    fits = row_scales is None or (
+        row_scales.dtype is DType.F32 and row_scales.rank in (x.rank - 1, x.rank)
+    )
     require(fits, f"matmul_groups of {x} with the scales of rows {row_scales}")
     return TensorType(DType.F32, (*x.shape[:-1], w.shape[1]))
 
@@ -67,11 +71,13 @@ def _product_conditions(
 ) -> list[Condition]:
     why = "sizes of weights in groups"
     depth = w.shape[0]
-    inner = depth if row_scales is None else ceildiv(depth, attrs.group) * attrs.group
+    groups = ceildiv(depth, attrs.group)
+    inner = depth if row_scales is None else groups * attrs.group
+    own = (groups,) if row_scales is not None and row_scales.rank == x.rank else ()
     return [
         *must_fit(x, (*x.shape[:-1], inner), why),
-        *must_fit(scales, (ceildiv(depth, attrs.group), w.shape[1]), why),
-        *must_fit(row_scales, x.shape[:-1], why),
+        *must_fit(scales, (groups, w.shape[1]), why),
+        *must_fit(row_scales, (*x.shape[:-1], *own), why),
     ]
 
 
@@ -85,6 +91,7 @@ def _product_lower(
     y: Buffer,
 ) -> None:
     kind = DType.F32 if row_scales is None else DType.I32
+    own = row_scales if row_scales is not None and row_scales.rank == x.rank else None
 
     def number(value: Expr) -> Expr:
         return value if value.dtype is kind else Cast(value, kind)
@@ -99,8 +106,13 @@ def _product_lower(
                 weight = w[(start + j, column)]
                 k.assign(sum_, sum_ + number(x[(*row, start + j)]) * number(weight))
             group: Expr = sum_ if kind is DType.F32 else Cast(sum_, DType.F32)
-            k.assign(total, total + group * scales[(part, column)])
-        k.store(y[at], total if row_scales is None else total * row_scales[tuple(row)])
+            scale: Expr = scales[(part, column)]
+            scale = scale if scale.dtype is DType.F32 else Cast(scale, DType.F32)
+            if own is not None:
+                scale = scale * own[(*row, part)]
+            k.assign(total, total + group * scale)
+        last = total if row_scales is None or own is not None else total * row_scales[tuple(row)]
+        k.store(y[at], last)
 
 
 def _product_reference(
@@ -108,14 +120,20 @@ def _product_reference(
 ) -> Array:
     depth = w.shape[0]
     wide = np.repeat(scales.astype(np.float64), attrs.group, axis=0)[:depth]
-    y = x[..., :depth].astype(np.float64) @ (w.astype(np.float64) * wide)
-    if row_scales is not None:
+    left = x[..., :depth].astype(np.float64)
+    in_groups = row_scales is not None and row_scales.ndim == x.ndim
+    if row_scales is not None and in_groups:
+        left = left * np.repeat(row_scales.astype(np.float64), attrs.group, axis=-1)[..., :depth]
+    y = left @ (w.astype(np.float64) * wide)
+    if row_scales is not None and not in_groups:
         y = y * row_scales.astype(np.float64)[..., None]
-    return np.asarray(y.astype(scales.dtype))
+    return np.asarray(y.astype(np.float32))
 
 
 def _product_samples(rng: np.random.Generator) -> list[Sample]:
-    def case(group: int, depth: int, *, bits: int = 8, rows: bool = False) -> Sample:
+    def case(
+        group: int, depth: int, *, bits: int = 8, rows: bool = False, blocks: bool = False
+    ) -> Sample:
         groups, columns, low = -(-depth // group), 5, -(2 ** (bits - 1))
         w = rng.integers(low, -low, (depth, columns)).astype(np.int8)
         scales = rng.uniform(0.1, 1, (groups, columns)).astype(np.float32)
@@ -124,13 +142,16 @@ def _product_samples(rng: np.random.Generator) -> list[Sample]:
         row_scales: Array | None = None
         if rows:
             x = rng.integers(-MOST, MOST + 1, (3, groups * group)).astype(np.int8)
-            row_scales = rng.uniform(0.1, 1, 3).astype(np.float32)
+            shape = (3, groups) if blocks else (3,)
+            row_scales = rng.uniform(0.1, 1, shape).astype(np.float32)
+        scales = scales.astype(np.float16) if blocks else scales
         args = (x, w.astype(kind.numpy), scales, row_scales)
         return Sample(args, {"group": group}, symbolic=False, rtol=1e-4, atol=1e-3)
 
     return [
         case(16, 32), case(16, 40), case(32, 32, bits=4), case(16, 33, bits=4),
         case(16, 48, rows=True), case(16, 41, bits=4, rows=True),
+        case(16, 40, rows=True, blocks=True), case(32, 32, bits=4, blocks=True),
     ]  # fmt: skip
 
 

@@ -7,6 +7,9 @@
     int4w    the same of 4 bits
     int8d    the weights of int8w; activations of i8, each row quantized while the model runs
     int4d    the weights of int4w, with the activations of int8d
+    q8_0     weights of 8 bits in the blocks of GGUF, and activations in blocks of i8; rows that are
+             gathered from tables, too
+    q4_0     the same with weights of 4 bits
 
 See docs/how-to/quantize.md.
 """

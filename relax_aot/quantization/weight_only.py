@@ -3,13 +3,15 @@
 
 The products become `matmul_groups`. Activations stay floats, and the product decodes the weights
 while it reads them; or each row of them is quantized while the model runs (`quantize_rows`), and
-the product sums integers.
+the product sums integers. In the block forms of GGUF, each block of a row has its own scale, and
+tables from which rows are gathered, such as embeddings, are quantized too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,14 +20,16 @@ from relax_aot.ir.dims import Dim, ceildiv
 from relax_aot.ir.graph import Call, Constant, Module, Var, attrs_of
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array
+from relax_aot.quantization.blocks import BLOCK, FORMS, gathered_rows, quantized_rows
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`dynamic`: activations are quantized while the model runs."""
+    """`dynamic`: activations are quantized while the model runs. `blocks`: in the forms of GGUF."""
 
     bits: int
     dynamic: bool = False
+    blocks: bool = False
 
     @property
     def most(self) -> int:
@@ -38,6 +42,8 @@ KINDS = {
     "int4w": Kind(4),
     "int8d": Kind(8, dynamic=True),
     "int4d": Kind(4, dynamic=True),
+    "q8_0": Kind(8, dynamic=True, blocks=True),
+    "q4_0": Kind(4, dynamic=True, blocks=True),
 }
 GROUP = 32
 """So many weights along the inner axis share a scale."""
@@ -50,15 +56,27 @@ class _Work:
     count: int = 0
     rows: dict[str, tuple[Var, Var]] = field(default_factory=dict)
     """Values that are quantized, with their scales, by the name of the float value."""
+    halves: dict[str, Array] = field(default_factory=dict)
+    """Constants of half precision in f32, by the name of the value."""
+    wide: dict[str, Var] = field(default_factory=dict)
+    """Gathered rows in f32, by the name of the value in half precision."""
 
     def call(self, call: Call) -> tuple[Call, ...]:
         """What stands for a product with constant weights; another call as it is."""
+        if self.kind.blocks:
+            if call.op == "cast" and call.inputs[0].name in self.wide:
+                return _renamed(self.wide[call.inputs[0].name], call)
+            self._hold(call)
+            if (gathered := self._rows(call)) is not None:
+                return gathered
         weights = self._weights(call)
         if weights is None:
             return (call,)
         transposed = call.op == "gemm" and bool(call.attr("trans_b"))
         self.count += 1
-        scales, quantized = _grouped(weights if transposed else weights.T, self.kind.most)
+        rows = weights if transposed else weights.T
+        form = FORMS[self.kind.bits] if self.kind.blocks else partial(_grouped, self.kind.most)
+        scales, quantized = form(rows)
         type_ = DType.I8 if self.kind.bits == 8 else DType.I4
         parts = (
             self._constant(call, "codes", quantized.T.astype(type_.numpy)),
@@ -80,6 +98,9 @@ class _Work:
             return (x,), ()
         if x.name in self.rows:
             return self.rows[x.name], ()
+        if self.kind.blocks:
+            self.rows[x.name], before = quantized_rows(x, call)
+            return self.rows[x.name], before
         *rows, depth = x.type.shape
         types = (
             TensorType(DType.I8, (*rows, ceildiv(depth, GROUP) * GROUP)),
@@ -98,12 +119,60 @@ class _Work:
     def _weights(self, call: Call) -> Array | None:
         if call.op not in ("matmul", "gemm") or len(call.inputs) < 2:
             return None
-        found = self.constants.get(call.inputs[1].name)
-        if found is None or found.type.dtype is not DType.F32 or found.type.rank != 2:
-            return None
+        data = self._data(call.inputs[1])
         attrs: dict[str, Any] = dict(call.attrs)
         plain = not attrs.get("trans_a") and attrs.get("alpha", 1.0) == attrs.get("beta", 1.0) == 1
-        return np.asarray(found.data) if plain else None
+        if data is None or not plain:
+            return None
+        depth = data.shape[1 if attrs.get("trans_b") else 0]
+        return None if self.kind.blocks and depth % BLOCK else data
+
+    def _data(self, var: Var) -> Array | None:
+        """A constant matrix in f32; where blocks are made, one that is only widened, too."""
+        found = self.constants.get(var.name)
+        if found is None or found.type.dtype is not DType.F32:
+            return self.halves.get(var.name)
+        return np.asarray(found.data) if found.type.rank == 2 else None
+
+    def _hold(self, call: Call) -> None:
+        """Constants of half precision that a call transposes or widens."""
+        if call.op in ("cast", "transpose") and call.inputs:
+            name = call.inputs[0].name
+            found = self.constants.get(name)
+            data = self.halves.get(name)
+            if found is not None and found.type.dtype.is_half and found.type.rank == 2:
+                data = found.data.astype(np.float32)
+            target = call.out.type.dtype
+            if data is not None and (target.is_half or target is DType.F32):
+                self.halves[call.out.name] = data.T if call.op == "transpose" else data
+
+    def _rows(self, call: Call) -> tuple[Call, ...] | None:
+        """Rows of a table as those of a quantized one."""
+        if call.op != "gather" or dict(call.attrs).get("axis", 0) != 0:
+            return None
+        table = self.constants.get(call.inputs[0].name)
+        if table is None or table.type.rank != 2 or not table.type.dtype.is_float:
+            return None
+        if table.type.dtype is DType.F64 or table.data.shape[1] % BLOCK:
+            return None
+        scales, codes = FORMS[self.kind.bits](table.data.astype(np.float32))
+        type_ = DType.I8 if self.kind.bits == 8 else DType.I4
+        parts = (
+            self._constant(call, "codes", codes.astype(type_.numpy)),
+            self._constant(call, "scales", scales),
+        )
+        wide, calls = gathered_rows(call, *parts)
+        half = call.out.type.dtype.is_half
+        if half:
+            self.wide[call.out.name] = wide
+        last = Call(
+            (call.out,),
+            "cast",
+            (wide,),
+            attrs_of({"to": call.out.type.dtype, "saturate": False}),
+            call.origin,
+        )
+        return (*calls, last) if half else (*calls[:-1], replace(calls[-1], outs=(call.out,)))
 
     def _constant(self, call: Call, part: str, data: Array) -> Var:
         name = f"{call.out.name}.{part}"
@@ -118,17 +187,24 @@ def weight_only(module: Module, kind: str, kept: Collection[str]) -> tuple[Modul
     functions = []
     for function in module.functions:
         work.rows.clear()
+        work.halves.clear()
         calls = ((call,) if _is_kept(call, kept) else work.call(call) for call in function.body)
         functions.append(replace(function, body=tuple(part for parts in calls for part in parts)))
     constants = tuple(work.constants.values())
     return replace(module, functions=tuple(functions), constants=constants), work.count
 
 
+def _renamed(value: Var, call: Call) -> tuple[Call, ...]:
+    """The value under the name of the result of a call."""
+    attrs = attrs_of({"shape": value.type.shape})
+    return (Call(call.outs, "reshape", (value,), attrs, call.origin),)
+
+
 def _is_kept(call: Call, kept: Collection[str]) -> bool:
     return any(out.name in kept for out in call.outs)
 
 
-def _grouped(rows: Array, most: int) -> tuple[Array, Array]:
+def _grouped(most: int, rows: Array) -> tuple[Array, Array]:
     """Symmetric scales of the groups of each row, and quantized values."""
     count, size = rows.shape
     groups = -(-size // GROUP)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relax_aot.ir.dims import Bounds, Dim, dim_min
 from relax_aot.ir.example import Example
@@ -20,19 +21,24 @@ from relax_aot.ir.graph import Array, Call, Constant, Function, Module
 from relax_aot.ir.loops import (
     Bind,
     Buffer,
+    Cast,
+    Expr,
     For,
     If,
+    Index,
     Kernel,
     Let,
+    Lit,
     Load,
     Micro,
     Multiply,
     Stmt,
+    binary,
     expressions,
     walk,
 )
-from relax_aot.ir.rewrite import map_accesses, rewrite_module
-from relax_aot.ir.types import Shape
+from relax_aot.ir.rewrite import map_exprs, rewrite_module
+from relax_aot.ir.types import DType, Shape
 from relax_aot.scheduling.nest import greatest, ranges
 from relax_aot.scheduling.targets import Target
 
@@ -40,6 +46,8 @@ LEAST_BYTES = 1024
 """Smaller tables take less than the longer index."""
 SHARE = 8
 """The product must do this many times the work of the others, whose reads become slower."""
+BLOCK_AXES = 4
+"""Of weights of 4 bits: blocks of rows, blocks of columns, and the bytes of a block."""
 WIDTHS, GROUPS = (2, 4, 8, 16, 32, 64), (1, 2, 4)
 
 _TEXT = """
@@ -62,6 +70,22 @@ _TEXT = """
                 }
               }
             }"""
+_NIBBLES = """
+            const %table: i4[64, 16] = splat 3
+            const %packed: u8[4, 2, 16, 4] = splat 51
+            kernel @row(%table: i4[64, 16], %at: i64[1]) -> (%y: f32[16]) {
+              bind at in 0..63 = %at[0]
+              for d in 0..16 {
+                %y[d] = cast(%table[at, d], f32, wrap)
+              }
+            }
+            kernel @product(%x: u8[16, 16], %packed: u8[4, 2, 16, 4]) -> (%y: u8[32, 64]) {
+              for i in 0..32 {
+                for j in 0..64 {
+                  %y[i, j] = %packed[0, 0, i % 16, j % 4]
+                }
+              }
+            }"""
 EXAMPLES = (
     Example(
         why="an embedding and a product with the same table",
@@ -71,6 +95,19 @@ EXAMPLES = (
               bind at in 0..31 = %at[0]
               for d in 0..16 {
                 %y[d] = %table[at + 32*d]
+              }
+            }
+            ...""",
+        target="fpu",
+    ),
+    Example(
+        why="weights of 4 bits, of which two share a byte",
+        before=_NIBBLES,
+        after="""
+            kernel @row(%table: u8[4, 2, 16, 4], %at: i64[1]) -> (%y: f32[16]) {
+              bind at in 0..63 = %at[0]
+              for d in 0..16 {
+                %y[d] = cast(cast(((((cast(%table[at // 16, d // 8, at % 16, d % 4], i32, ...
               }
             }
             ...""",
@@ -116,19 +153,50 @@ class _Panels:
         width, inside = Dim.of(self.width), column if one else column % self.width
         parts = (panel, row // self.group, inside, row % self.group)
         if len(shape) > 1:
-            return parts
+            return parts[: len(shape)]
         if not self.padded and self.columns % self.width:
             width = dim_min(self.width, self.columns - panel * self.width)
         before = panel * (self.width * self.rows) + parts[1] * width * self.group
         return (before + inside * self.group + parts[3],)
+
+    def read(self, load: Load, packed: Buffer) -> Expr:
+        return Load(packed, self.index(load.index, packed.shape))
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         panels = -(-self.columns // self.width)
         if len(shape) == 2:
             return shape == (self.rows, self.columns) and panels == self.group == 1
         if len(shape) > 1:
-            return shape == (panels, self.rows // self.group, self.width, self.group)
+            sizes = (panels, self.rows // self.group, self.width, self.group)
+            return shape == sizes or (self.group == 1 and shape == sizes[:3])
         return shape == (self.rows * (panels * self.width if self.padded else self.columns),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nibbles:
+    """Position of an element of 4 bits: blocks of `width` rows and twice `steps` columns, of which
+    the columns k and k + `steps` share a byte."""
+
+    width: int
+    steps: int
+
+    def holds(self, table: Array, packed: Array) -> bool:
+        codes: NDArray[np.uint8] = packed.astype(np.uint8)
+        count, groups = codes.shape[:2]
+        if table.shape[1] != groups * 2 * self.steps or table.shape[0] > count * self.width:
+            return False
+        halves = np.stack([codes & np.uint8(15), codes >> np.uint8(4)], axis=-1)
+        rows = halves.transpose(0, 2, 1, 4, 3).reshape(count * self.width, -1)[: table.shape[0]]
+        return np.array_equal(rows, table.astype(np.int8).view(np.uint8) & np.uint8(15))
+
+    def read(self, load: Load, packed: Buffer) -> Expr:
+        (row, column), steps = load.index, self.steps
+        places = (row // self.width, column // (2 * steps), row % self.width, column % steps)
+        byte = Cast(Load(packed, places), DType.I32)
+        shift = Cast(Index(column % (2 * steps) // steps * 4), DType.I32)
+        low = binary("&", binary(">>", byte, shift), Lit(15, DType.I32))
+        sign = Lit(8, DType.I32)
+        return Cast(binary("-", binary("^", low, sign), sign), load.dtype)
 
 
 def run(module: Module, _: Target) -> Module:
@@ -150,8 +218,8 @@ def _shared(module: Module, table: Constant) -> Module:
         _reads(module.kernel_table[k].body, name, module.bounds) for k, name in readers.items()
     )
     for other in module.constants:
-        if other.type.dtype is table.type.dtype and other is not table:
-            panels = _panels_of(table.data, other.data)
+        if other is not table:
+            panels = _place(table, other)
             if panels and work <= _work_with(module, other, table):
                 return _replaced(module, table, other, panels, readers)
     return module
@@ -219,6 +287,15 @@ def _work_with(module: Module, packed: Constant, table: Constant) -> int:
     return sum(depth * greatest(type_.elements, module.bounds) for type_ in outs)
 
 
+def _place(table: Constant, packed: Constant) -> _Panels | _Nibbles | None:
+    """Where the elements of a table lie in a packed constant; None where it is another one."""
+    kinds = (table.type.dtype, packed.type.dtype)
+    if kinds == (DType.I4, DType.U8) and packed.type.rank == BLOCK_AXES:
+        nibbles = _Nibbles(*packed.data.shape[2:])
+        return nibbles if nibbles.holds(table.data, packed.data) else None
+    return _panels_of(table.data, packed.data) if kinds[0] is kinds[1] else None
+
+
 def _panels_of(table: Array, packed: Array) -> _Panels | None:
     """How the values of one lie in the other, bit by bit."""
     bits = f"u{table.dtype.itemsize}"
@@ -236,22 +313,23 @@ def _panels_of(table: Array, packed: Array) -> _Panels | None:
 
 
 def _replaced(
-    module: Module, table: Constant, other: Constant, panels: _Panels, readers: dict[str, str]
+    module: Module,
+    table: Constant,
+    other: Constant,
+    place: _Panels | _Nibbles,
+    readers: dict[str, str],
 ) -> Module:
-    shape = other.type.shape
-
     def kernel(before: Kernel) -> Kernel:
         if before.name not in readers:
             return before
-        buffer = Buffer(readers[before.name], other.type.dtype, shape)
+        buffer = Buffer(readers[before.name], other.type.dtype, other.type.shape)
 
-        def access(to: Buffer, index: tuple[Dim, ...]) -> tuple[Buffer, tuple[Dim, ...]]:
-            if to.name != buffer.name:
-                return to, index
-            return buffer, panels.index(index, shape)
+        def read(expr: Expr) -> Expr:
+            known = isinstance(expr, Load) and expr.buffer.name == buffer.name
+            return place.read(expr, buffer) if known and isinstance(expr, Load) else expr
 
         inputs = tuple(buffer if b.name == buffer.name else b for b in before.inputs)
-        return replace(before, inputs=inputs, body=map_accesses(before.body, access))
+        return replace(before, inputs=inputs, body=map_exprs(before.body, read))
 
     def call(_: Function, before: Call) -> Call:
         args = [other.var if var.name == table.name else var for var in before.inputs]

@@ -146,6 +146,29 @@ ROW_GROUPS = """
         }
       }
     }"""
+ROW_BLOCKS = """
+    symbol n in 1..9
+    const %w: i8[64, 30] = splat 5
+    const %s: f16[2, 30] = splat 0.5
+kernel @dot(%x: i8[n, 64], %w: i8[64, 30], %s: f16[2, 30], %r: f32[n, 2]) -> (%y: f32[n, 2, 15]) {
+      for i in 0..n {
+        for h in 0..2 {
+          for j in 0..15 {
+            local total: f32 = 0.0:f32
+            for g in 0..2 {
+              local sum: i32 = 0:i32
+              for k in 0..32 {
+                sum = (sum + (cast(%x[i, 32*g + k], i32, wrap)
+                  * cast(%w[32*g + k, 15*h + j], i32, wrap)))
+              }
+              total = fma(cast(sum, f32, wrap),
+                (cast(%s[g, 15*h + j], f32, wrap) * %r[i, g]), total)
+            }
+            %y[i, h, j] = total
+          }
+        }
+      }
+    }"""
 GROUPS = """
     symbol n in 1..9
     const %w: i4[20, 30] = splat 5

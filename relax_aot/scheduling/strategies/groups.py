@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products with quantized constant weights in groups, as tiles of `multiply_groups.h`, and with
-quantized activations as tiles of `dot_groups.h`.
+quantized activations as tiles of `dot_groups.h` or, if each group of a row has its own scale, of
+`dot_blocks.h`.
 
 The contraction has two levels: `total = total + scale[g, c] * (sum over the group g of x * w)`.
 Weights are packed in panels of columns, those of 4 bits two in a byte, and are decoded in
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,19 +30,23 @@ from relax_aot.ir.loops import (
     Declare,
     Expr,
     For,
+    Index,
     Lit,
     Load,
     Local,
     Reserve,
     Stmt,
     Store,
+    expressions,
+    walk,
 )
+from relax_aot.ir.rewrite import map_index_dims
 from relax_aot.ir.types import DType
-from relax_aot.microkernels.groups import BLOCKS, COLUMNS
-from relax_aot.scheduling.contraction import moved, step_of, stride
+from relax_aot.microkernels.groups import BLOCK_SCALES, BLOCKS, COLUMNS
+from relax_aot.scheduling.contraction import follow, moved, step_of, stride
 from relax_aot.scheduling.nest import Nest, nest_of
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
-from relax_aot.scheduling.strategies._texts import GROUPS, MATMUL, ROW_GROUPS
+from relax_aot.scheduling.strategies._texts import GROUPS, MATMUL, ROW_BLOCKS, ROW_GROUPS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.writer import Writer
 
@@ -54,7 +60,8 @@ ORDERS = {"_s16": (0, 4, 2, 6, 1, 5, 3, 7)}
 @dataclass(frozen=True, slots=True)
 class Grouped:
     """`total = 0; for groups { sum = 0; for steps { sum += x * w }; total += sum * scale }; after`.
-    `x` has `rows` and moves by one element with a step, `w` and `scale` have a `column` each."""
+    `x` has `rows` and moves by one element with a step, `w` and `scale` have a `column` each.
+    `own`: the scale of a group of `x`, which multiplies `scale`."""
 
     nest: Nest
     groups: For
@@ -63,6 +70,7 @@ class Grouped:
     x: Load
     w: Load
     scale: Load
+    own: Load | None
     after: tuple[Stmt, ...]
     column: For
     group: int
@@ -85,6 +93,7 @@ def grouped_of(stmt: For, bounds: Bounds, constants: frozenset[str]) -> Grouped 
     nest = nest_of(stmt, bounds)
     if nest is None or len(nest.leaf) < 3:
         return None
+    nest = _joined(nest)
     first, groups, *after = nest.leaf
     match first, groups:
         case (
@@ -98,18 +107,36 @@ def grouped_of(stmt: For, bounds: Bounds, constants: frozenset[str]) -> Grouped 
             pass
         case _:
             return None
-    factors, scale = _products(steps, sum_), _scale(added.value, sum_, total)
-    if factors is None or scale is None:
+    factors, scales = _products(steps, sum_), _scales(added.value, sum_, total)
+    if factors is None or scales is None:
         return None
-    x, w = factors
+    (x, w), (scale, own) = factors, scales
     loops = [lp for lp in nest.loops if stride(w, lp.variable) not in (None, ZERO)]
     known = {w.buffer.name, scale.buffer.name} <= constants and len(loops) == 1
     if not known or len(nest.free) < len(nest.loops):
         return None
     found = Grouped(
-        nest, groups, steps, total, x, w, scale, tuple(after), loops[0], _group(w, steps)
+        nest, groups, steps, total, x, w, scale, own, tuple(after), loops[0], _group(w, steps)
     )
     return found if _is_regular(found) else None
+
+
+def _joined(nest: Nest) -> Nest:
+    """Two loops, one in the other, are one loop where all accesses move as if they were: heads
+    and their columns are the columns of a product."""
+    for outer, inner in pairwise(nest.loops):
+        nodes = [part for stmt in walk(nest.leaf) for part in (stmt, *expressions(stmt))]
+        places = [part for part in nodes if isinstance(part, Load | Store)]
+        free = {outer.variable, inner.variable} <= nest.free and outer.start == inner.start == 0
+        counted = any(isinstance(part, Index) for part in nodes)
+        if free and not counted and all(follow(place, outer, inner) for place in places):
+            line = Dim.of(inner.variable) // inner.stop
+            at = {outer.variable: line, inner.variable: Dim.of(inner.variable) - line * inner.stop}
+            leaf = map_index_dims(nest.leaf, partial(Dim.substitute, values=at))
+            whole = For(inner.variable, ZERO, outer.stop * inner.stop, ())
+            loops = tuple(whole if lp == inner else lp for lp in nest.loops if lp != outer)
+            return _joined(Nest(loops, leaf, nest.free - {outer.variable}))
+    return nest
 
 
 def _products(steps: For, total: Local) -> tuple[Load, Load] | None:
@@ -129,12 +156,27 @@ def _products(steps: For, total: Local) -> tuple[Load, Load] | None:
     return (x, w) if fits and w.dtype in (DType.I8, DType.I4) else None
 
 
-def _scale(value: Expr, sum_: Local, total: Local) -> Load | None:
+def _scales(value: Expr, sum_: Local, total: Local) -> tuple[Load, Load | None] | None:
+    """The scale of the weights, and that of the left operand where it has one for each group."""
     match value:
-        case Apply("fma", (group, Load() as scale, Local() as old)):
-            own = group.value if isinstance(group, Cast) and sum_.dtype is DType.I32 else group
-            return scale if own == sum_ and old == total else None
-    return None
+        case Apply("fma", (group, scale, Local() as old)) if old == total:
+            plain = group.value if isinstance(group, Cast) and sum_.dtype is DType.I32 else group
+        case _:
+            return None
+    weight, own = _factors(scale)
+    if isinstance(weight, Cast) and weight.dtype is DType.F32:
+        weight = weight.value
+    if plain != sum_ or not isinstance(weight, Load) or not weight.dtype.is_float:
+        return None
+    return weight, own
+
+
+def _factors(scale: Expr) -> tuple[Expr, Load | None]:
+    match scale:
+        case Binary("*", weight, Load() as own):
+            return weight, own
+        case _:
+            return scale, None
 
 
 def _group(w: Load, steps: For) -> int:
@@ -167,6 +209,16 @@ def _is_regular(found: Grouped) -> bool:
         and stride(found.x, found.steps.variable) == 1
         and stride(found.x, found.groups.variable) == found.group
         and all(stride(found.x, lp.variable) is not None for lp in found.nest.loops)
+        and (found.own is None or _is_regular_own(found, found.own))
+    )
+
+
+def _is_regular_own(found: Grouped, own: Load) -> bool:
+    """Whether the scales of a row are contiguous."""
+    return (
+        stride(own, found.groups.variable) == 1
+        and stride(own, found.column.variable) == 0
+        and all(stride(own, lp.variable) is not None for lp in found.nest.loops)
     )
 
 
@@ -178,11 +230,11 @@ def _ends(found: Grouped, group: Dim, depth: Dim) -> tuple[Dim, ...]:
 # Packed weights
 
 
-def packed_scales(found: Grouped, w: Writer) -> Buffer:
+def packed_scales(found: Grouped, w: Writer, dtype: DType = DType.F32) -> Buffer:
     """Scales in panels of columns."""
     name, panels = found.scale.buffer.name, -(-found.columns // COLUMNS)
     groups = found.scale.buffer.shape[0].constant
-    buffer = _buffer(w, f"{name}.packed", DType.F32, panels, groups, COLUMNS)
+    buffer = _buffer(w, f"{name}.packed", dtype, panels, groups, COLUMNS)
     return w.constant(Packed(buffer, lambda data: _panels(data[name], panels), origin=name))
 
 
@@ -249,23 +301,27 @@ def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
         return None
     if found.x.dtype is DType.F32:
         return partial(_emit, found, w, target.group_rows or target.rows, _multiply)
+    if found.own is not None and found.scale.dtype is not DType.F16:
+        return None
     whole = found.group % LEAST_GROUP == 0 and found.group <= GREATEST_GROUP
     inner = found.x.buffer.shape[-1]
     if not target.dots or not whole or inner != round_up(found.depth, found.group):
         return None
-    return partial(_emit, found, w, target.rows, partial(_dots, target.dots))
+    dots = _dots if found.own is None else _blocks
+    return partial(_emit, found, w, target.rows, partial(dots, target.dots))
 
 
-Tile = Callable[[Dim, Load, Load, Mapping[str, Dim]], None]
-"""Writes one tile: its panel, the left operand, the sums, and the sizes that tiles have."""
+Tile = Callable[[Dim, Mapping[str, Dim], Load, Mapping[str, Dim]], None]
+"""Writes one tile: its panel, the variables where it begins, the sums, and the sizes that tiles
+have."""
 
 
 def _multiply(found: Grouped, w: Writer) -> Tile:
     weights, scales = packed_steps(found, w), packed_scales(found, w)
 
-    def tile(panel: Dim, left: Load, sums: Load, sizes: Mapping[str, Dim]) -> None:
+    def tile(panel: Dim, at: Mapping[str, Dim], sums: Load, sizes: Mapping[str, Dim]) -> None:
         w.micro(
-            f"raot_multiply_q{found.bits}_f32", sums=sums, left=left,
+            f"raot_multiply_q{found.bits}_f32", sums=sums, left=moved(found.x, at),
             weights=weights[panel, ZERO, ZERO], scales=scales[panel, ZERO, ZERO],
             depth=found.depth, group=found.group, **sizes,
         )  # fmt: skip
@@ -277,11 +333,30 @@ def _dots(form: str, found: Grouped, w: Writer) -> Tile:
     weights, scales = packed_blocks(found, w, form), packed_scales(found, w)
     blocks = COLUMNS // BLOCKS[form][0]
 
-    def tile(panel: Dim, left: Load, sums: Load, sizes: Mapping[str, Dim]) -> None:
+    def tile(panel: Dim, at: Mapping[str, Dim], sums: Load, sizes: Mapping[str, Dim]) -> None:
         w.micro(
-            f"raot_dot_groups{form}_q{found.bits}", sums=sums, left=left,
+            f"raot_dot_groups{form}_q{found.bits}", sums=sums, left=moved(found.x, at),
             weights=weights[panel * blocks, ZERO, ZERO, ZERO], scales=scales[panel, ZERO, ZERO],
             groups=found.scale.buffer.shape[0], group=found.group, **sizes,
+        )  # fmt: skip
+
+    return tile
+
+
+def _blocks(form: str, found: Grouped, w: Writer) -> Tile:
+    own, columns = found.own, BLOCKS[form][0]
+    assert own is not None
+    weights, blocks = packed_blocks(found, w, form), COLUMNS // columns
+    scales = packed_scales(found, w, BLOCK_SCALES[form])
+    moving = [lp for lp in found.nest.loops if stride(found.x, lp.variable) != 0]
+
+    def tile(panel: Dim, at: Mapping[str, Dim], sums: Load, sizes: Mapping[str, Dim]) -> None:
+        own_row = step_of(own, moving[-1].variable) if moving else own.buffer.shape[-1]
+        w.micro(
+            f"raot_dot_blocks{form}_q{found.bits}", sums=sums, left=moved(found.x, at),
+            weights=weights[panel * blocks, ZERO, ZERO, ZERO], scales=scales[panel, ZERO, ZERO],
+            own=moved(own, at), groups=found.scale.buffer.shape[0], group=found.group,
+            own_row=own_row, **sizes,
         )  # fmt: skip
 
     return tile
@@ -306,7 +381,7 @@ def _emit(found: Grouped, w: Writer, most: int, tile_of: Callable[[Grouped, Writ
             at[rows.variable] = first_row + r
         left_row = x.buffer.shape[-1] if rows is None else step_of(x, rows.variable)
         sizes = {"rows": height, "columns": width, "left_row": left_row}
-        tile(c // COLUMNS, moved(x, at), sums[ZERO, ZERO], sizes)
+        tile(c // COLUMNS, at, sums[ZERO, ZERO], sizes)
         finish(found, w, sums, (rows, first_row + r, height), (c, width))
 
 
@@ -353,6 +428,16 @@ EXAMPLES = (
                     %y[...] = (%sums[r_0, c] * %r[...])
             ...
             }""",
+    ),
+    Example(
+        why="rows with a scale for each group; two loops are the columns",
+        target="asimd",
+        before=ROW_BLOCKS,
+        after="""
+            kernel @dot(..., %w.packed: i8[2, 16, 16, 4], %s.packed: f16[1, 2, 32]) -> (...) {
+            ...
+                micro raot_dot_blocks16_q8(...
+            ...""",
     ),
     Example(why="no groups: weights have no scale", target="dsp", before=MATMUL),
 )

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dot_groups_neon.h - dot_groups.h by SDOT, or by SMULL and SADALP, for 64-bit Arm.
+ * dot_groups_neon.h - dot_groups.h and dot_blocks.h by SDOT, or by SMULL and SADALP, for 64-bit
+ * Arm.
  */
 #ifndef RAOT_DOT_GROUPS_NEON_H
 #define RAOT_DOT_GROUPS_NEON_H
 
 #include <arm_neon.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "copy.h"
@@ -45,10 +47,24 @@ raot_dot_four(int32x4_t sum, int8x16_t weight, int8x16_t x, const int32_t part)
 #endif
 }
 
-/* Up to RAOT_DOT_ROWS rows and 16 columns; `rows` is a constant in every call. */
+/* Scales of four columns, from element `at` on. */
+typedef float32x4_t raot_dot_scale(const void *scales, int32_t at);
+
+__attribute__((always_inline)) static inline float32x4_t raot_dot_scale_f32(const void *scales,
+                                                                            int32_t at)
+{
+    return vld1q_f32((const float *)scales + at);
+}
+
+/*
+ * Up to RAOT_DOT_ROWS rows and 16 columns from `column` on; `rows` is a constant in every call. If
+ * it `has_own`, each group of a row has a scale of its own.
+ */
 __attribute__((always_inline)) static inline void
-raot_dot_block_neon(const int32_t bits, const int32_t rows, float *sums, const int8_t *left,
-                    const int8_t *block, const float *scales, const struct raot_dot_groups *sizes)
+raot_dot_block_neon(const int32_t bits, const int32_t rows, raot_dot_scale *scale_of,
+                    const int32_t has_own, float *sums, const int8_t *left, const int8_t *block,
+                    const void *scales, const float *own, int32_t own_row,
+                    const struct raot_dot_groups *sizes, int32_t column)
 {
     for (int32_t g = 0; g < sizes->groups; g++) {
         int32x4_t sum[RAOT_DOT_ROWS][4];
@@ -87,22 +103,23 @@ raot_dot_block_neon(const int32_t bits, const int32_t rows, float *sums, const i
         }
         RAOT_DOT_UNROLL
         for (int32_t n = 0; n < 4; n++) {
-            const float32x4_t scale = vld1q_f32(scales + 4 * n);
+            const float32x4_t scale = scale_of(scales, g * RAOT_GROUP_COLUMNS + column + 4 * n);
             RAOT_DOT_UNROLL
             for (int32_t r = 0; r < rows; r++) {
                 float *const to = sums + r * RAOT_GROUP_COLUMNS + 4 * n;
                 const float32x4_t before = g == 0 ? vdupq_n_f32(0.0f) : vld1q_f32(to);
-                vst1q_f32(to, vfmaq_f32(before, vcvtq_f32_s32(sum[r][n]), scale));
+                const float32x4_t by = has_own ? vmulq_n_f32(scale, own[r * own_row + g]) : scale;
+                vst1q_f32(to, vfmaq_f32(before, vcvtq_f32_s32(sum[r][n]), by));
             }
         }
         left += sizes->group;
-        scales += RAOT_GROUP_COLUMNS;
     }
 }
 
 __attribute__((always_inline)) static inline void
-raot_dot_neon(const int32_t bits, float *sums, const int8_t *left, const int8_t *weights,
-              const float *scales, const struct raot_dot_groups *sizes)
+raot_dot_rows_neon(const int32_t bits, raot_dot_scale *scale_of, const int32_t has_own, float *sums,
+                   const int8_t *left, const int8_t *weights, const void *scales, const float *own,
+                   int32_t own_row, const struct raot_dot_groups *sizes)
 {
     const int32_t bytes = sizes->groups * sizes->group * 2 * bits;
 
@@ -110,17 +127,21 @@ raot_dot_neon(const int32_t bits, float *sums, const int8_t *left, const int8_t 
         const int8_t *const block = weights + c / 16 * bytes;
         int32_t r = 0;
         for (; r + RAOT_DOT_ROWS <= sizes->rows; r += RAOT_DOT_ROWS) {
-            raot_dot_block_neon(bits, RAOT_DOT_ROWS, sums + r * RAOT_GROUP_COLUMNS + c,
-                                left + r * sizes->left_row, block, scales + c, sizes);
+            raot_dot_block_neon(bits, RAOT_DOT_ROWS, scale_of, has_own,
+                                sums + r * RAOT_GROUP_COLUMNS + c, left + r * sizes->left_row,
+                                block, scales, has_own ? own + r * own_row : NULL, own_row, sizes,
+                                c);
         }
         for (; r < sizes->rows; r++) {
-            raot_dot_block_neon(bits, 1, sums + r * RAOT_GROUP_COLUMNS + c,
-                                left + r * sizes->left_row, block, scales + c, sizes);
+            raot_dot_block_neon(bits, 1, scale_of, has_own, sums + r * RAOT_GROUP_COLUMNS + c,
+                                left + r * sizes->left_row, block, scales,
+                                has_own ? own + r * own_row : NULL, own_row, sizes, c);
         }
     }
 }
 
-#define RAOT_DOT_FAST_16(BITS, COLUMNS, STEPS, SUMS, LEFT, WEIGHTS, SCALES, SIZES) \
-    raot_dot_neon(BITS, SUMS, LEFT, (const int8_t *)(WEIGHTS), SCALES, SIZES)
+#define RAOT_DOT_FAST_16(BITS, COLUMNS, STEPS, SUMS, LEFT, WEIGHTS, SCALES, SIZES)                 \
+    raot_dot_rows_neon(BITS, raot_dot_scale_f32, 0, SUMS, LEFT, (const int8_t *)(WEIGHTS), SCALES, \
+                       NULL, 0, SIZES)
 
 #endif

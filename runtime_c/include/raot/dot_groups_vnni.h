@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dot_groups_vnni.h - dot_groups.h by VPDPBUSD, for hosts with AVX-512 and VNNI.
+ * dot_groups_vnni.h - dot_groups.h and dot_blocks.h by VPDPBUSD, for hosts with AVX-512 and VNNI.
  *
  * The instruction multiplies unsigned bytes by signed ones: the left operand is read with 128
  * added, and each sum of a group begins with -128 times the sum of its weights. Weights of 4 bits
@@ -10,6 +10,7 @@
 #define RAOT_DOT_GROUPS_VNNI_H
 
 #include <immintrin.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "copy.h"
@@ -33,11 +34,31 @@ raot_dot_weights(const int32_t bits, const int8_t *block, int32_t k)
     return _mm512_and_si512(k % 8 == 0 ? _mm512_slli_epi16(both, 4) : both, upper);
 }
 
+/* Scales of 16 columns, from element `at` on. */
+typedef __m512 raot_dot_scale(const void *scales, int32_t at);
+
+__attribute__((always_inline)) static inline __m512 raot_dot_scale_f32(const void *scales,
+                                                                       int32_t at)
+{
+    return _mm512_loadu_ps((const float *)scales + at);
+}
+
+/* Group `g` of the left operand, of the scales and, if it `has_own`, of those of the rows. */
+struct raot_dot_group {
+    const int8_t *left;
+    const void *scales;
+    const float *own;
+    int32_t left_row;
+    int32_t own_row;
+    int32_t group;
+    int32_t g;
+};
+
 /* A group of some rows and 32 columns; `next` is the second block of 16 columns. */
 __attribute__((always_inline)) static inline void
-raot_dot_group_vnni(const int32_t bits, const int32_t rows, float *sums, const int8_t *left,
-                    int32_t left_row, const int8_t *block, const int8_t *next, const float *scales,
-                    int32_t group)
+raot_dot_group_vnni(const int32_t bits, const int32_t rows, raot_dot_scale *scale_of,
+                    const int32_t has_own, float *sums, const struct raot_dot_group *given,
+                    const int8_t *block, const int8_t *next)
 {
     const __m512i offset = _mm512_set1_epi8((char)0x80);
     __m512i sum[RAOT_DOT_ROWS][2];
@@ -48,7 +69,7 @@ raot_dot_group_vnni(const int32_t bits, const int32_t rows, float *sums, const i
         sum[r][0] = _mm512_setzero_si512();
         sum[r][1] = _mm512_setzero_si512();
     }
-    for (int32_t k = 0; k < group; k += 8) {
+    for (int32_t k = 0; k < given->group; k += 8) {
         RAOT_DOT_UNROLL
         for (int32_t part = 0; part < 8; part += 4) {
             const __m512i a = raot_dot_weights(bits, block, k + part);
@@ -58,7 +79,7 @@ raot_dot_group_vnni(const int32_t bits, const int32_t rows, float *sums, const i
             RAOT_DOT_UNROLL
             for (int32_t r = 0; r < rows; r++) {
                 int32_t four;
-                RAOT_COPY(&four, left + r * left_row + k + part, sizeof four);
+                RAOT_COPY(&four, given->left + r * given->left_row + k + part, sizeof four);
                 const __m512i x = _mm512_xor_si512(_mm512_set1_epi32(four), offset);
                 sum[r][0] = _mm512_dpbusd_epi32(sum[r][0], x, a);
                 sum[r][1] = _mm512_dpbusd_epi32(sum[r][1], x, b);
@@ -67,7 +88,7 @@ raot_dot_group_vnni(const int32_t bits, const int32_t rows, float *sums, const i
     }
     RAOT_DOT_UNROLL
     for (int32_t w = 0; w < 2; w++) {
-        const __m512 scale = _mm512_loadu_ps(scales + 16 * w);
+        const __m512 scale = scale_of(given->scales, given->g * RAOT_GROUP_COLUMNS + 16 * w);
         RAOT_DOT_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             float *const to = sums + r * RAOT_GROUP_COLUMNS + 16 * w;
@@ -76,14 +97,18 @@ raot_dot_group_vnni(const int32_t bits, const int32_t rows, float *sums, const i
                 exact = _mm512_srai_epi32(exact, 4);
             }
             const __m512 value = _mm512_cvtepi32_ps(exact);
-            _mm512_storeu_ps(to, _mm512_fmadd_ps(value, scale, _mm512_loadu_ps(to)));
+            const __m512 by =
+                has_own ? _mm512_mul_ps(scale, _mm512_set1_ps(given->own[r * given->own_row]))
+                        : scale;
+            _mm512_storeu_ps(to, _mm512_fmadd_ps(value, by, _mm512_loadu_ps(to)));
         }
     }
 }
 
 __attribute__((always_inline)) static inline void
-raot_dot_vnni(const int32_t bits, float *sums, const int8_t *left, const void *weights,
-              const float *scales, const struct raot_dot_groups *sizes)
+raot_dot_rows_vnni(const int32_t bits, raot_dot_scale *scale_of, const int32_t has_own, float *sums,
+                   const int8_t *left, const int8_t *weights, const void *scales, const float *own,
+                   int32_t own_row, const struct raot_dot_groups *sizes)
 {
     const int32_t bytes = sizes->group * 2 * bits;
     const int8_t *block = weights;
@@ -93,32 +118,40 @@ raot_dot_vnni(const int32_t bits, float *sums, const int8_t *left, const void *w
         _mm512_storeu_ps(sums + i, _mm512_setzero_ps());
     }
     for (int32_t g = 0; g < sizes->groups; g++) {
-        const int8_t *from = left + g * sizes->group;
+        struct raot_dot_group given = {
+            .left = left + g * sizes->group,
+            .scales = scales,
+            .own = has_own ? own + g : NULL,
+            .left_row = sizes->left_row,
+            .own_row = own_row,
+            .group = sizes->group,
+            .g = g,
+        };
         float *to = sums;
-        int32_t r = sizes->rows;
-        for (; r >= RAOT_DOT_ROWS; r -= RAOT_DOT_ROWS) {
-            raot_dot_group_vnni(bits, RAOT_DOT_ROWS, to, from, sizes->left_row, block, next, scales,
-                                sizes->group);
-            from += RAOT_DOT_ROWS * sizes->left_row;
-            to += RAOT_DOT_ROWS * RAOT_GROUP_COLUMNS;
-        }
-        for (; r >= 2; r -= 2) {
-            raot_dot_group_vnni(bits, 2, to, from, sizes->left_row, block, next, scales,
-                                sizes->group);
-            from += 2 * sizes->left_row;
-            to += 2 * RAOT_GROUP_COLUMNS;
-        }
-        if (r == 1) {
-            raot_dot_group_vnni(bits, 1, to, from, sizes->left_row, block, next, scales,
-                                sizes->group);
+        int32_t high;
+        for (int32_t r = sizes->rows; r > 0; r -= high) {
+            if (r >= RAOT_DOT_ROWS) {
+                high = RAOT_DOT_ROWS;
+                raot_dot_group_vnni(bits, RAOT_DOT_ROWS, scale_of, has_own, to, &given, block,
+                                    next);
+            } else if (r >= 2) {
+                high = 2;
+                raot_dot_group_vnni(bits, 2, scale_of, has_own, to, &given, block, next);
+            } else {
+                high = 1;
+                raot_dot_group_vnni(bits, 1, scale_of, has_own, to, &given, block, next);
+            }
+            given.left += high * sizes->left_row;
+            given.own += has_own ? high * own_row : 0;
+            to += high * RAOT_GROUP_COLUMNS;
         }
         block += bytes;
         next += bytes;
-        scales += RAOT_GROUP_COLUMNS;
     }
 }
 
-#define RAOT_DOT_FAST_16(BITS, COLUMNS, STEPS, SUMS, LEFT, WEIGHTS, SCALES, SIZES) \
-    raot_dot_vnni(BITS, SUMS, LEFT, (const int8_t *)(WEIGHTS), SCALES, SIZES)
+#define RAOT_DOT_FAST_16(BITS, COLUMNS, STEPS, SUMS, LEFT, WEIGHTS, SCALES, SIZES)                 \
+    raot_dot_rows_vnni(BITS, raot_dot_scale_f32, 0, SUMS, LEFT, (const int8_t *)(WEIGHTS), SCALES, \
+                       NULL, 0, SIZES)
 
 #endif
