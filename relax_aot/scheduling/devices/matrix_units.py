@@ -253,7 +253,7 @@ class _Launch:
         lead, whole = self._lead(sides, total, parts)
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
-            self._copy(sides, start, warp, batch, ZERO, ZERO, stop=lead)
+            self._copy(sides, start, warp, batch, ZERO, ZERO, stop=lead if whole else total)
         for part, half in _halves(w, parts):
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))

@@ -132,6 +132,8 @@ BYTES = """
         }
       }
     }"""
+BYTE_LINES = BYTES.replace("i8[70, 24]", "i8[24, 32]").replace("%w[k, j]", "%w[j, k]")
+BYTE_LINES = BYTE_LINES.replace("70", "20")
 BYTE_WINDOWS = """
     symbol n in 1..2
     kernel @conv(%x: i8[n, 6, 5, 4], %w: i8[6, 3, 3, 4]) -> (%y: i32[n, 6, 5, 6]) {
@@ -210,6 +212,7 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "rows of which some are aligned": (SQUARE, tuple({"n": 9, "k": k} for k in (0, 1, 40, 21))),
     "a convolution with borders": (CONVOLUTION, ({"n": 1},)),
     "bytes": (BYTES, ({"n": 33},)),
+    "lines of bytes that are no whole vectors": (BYTE_LINES, ({"n": 9},)),
     "windows of bytes": (BYTE_WINDOWS, ({"n": 1},)),
     "windows of whole vectors of bytes": (CHANNELS_LAST, ({"n": 1},)),
     "windows of bytes in planes": (CHANNELS_FIRST, ({"n": 1},)),
