@@ -16,6 +16,7 @@ import click
 from relax_aot.cli import progress as cli_progress
 from relax_aot.cli import streams as cli_streams
 from relax_aot.cli import tools
+from relax_aot.cli.chat import chat
 from relax_aot.cli.llm import llm
 from relax_aot.cli.options import (
     entries_of,
@@ -423,6 +424,7 @@ def bug(
 
 tools.add_to(cli)
 cli.add_command(llm)
+cli.add_command(chat)
 cli_progress.add_options([cli, *cli.commands.values()])
 
 

@@ -10,6 +10,8 @@ from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
 from relax_aot.version import VERSION
 
+CHAT = "chat/main.c"
+
 
 @dataclass(frozen=True, slots=True)
 class GenerateView:
@@ -39,6 +41,9 @@ class GenerateSources:
     unit: str
     header: str
     readme: str
+    chat: dict[str, str]
+    """A program for systems with standard input and output."""
+    chat_cmake: str
 
 
 def emit_generate(shared: Interface, prefill: Interface, ends: Sequence[int]) -> GenerateSources:
@@ -60,4 +65,8 @@ def emit_generate(shared: Interface, prefill: Interface, ends: Sequence[int]) ->
         for end in (".h", ".c")
     }
     readme = render("llm/generate.md.j2", generate=view)
-    return GenerateSources(files, f"{name}_generate.c", f"{name}_generate.h", readme)
+    chat = {CHAT: render("llm/chat.c.j2", generate=view)}
+    cmake = render("llm/chat.cmake.j2", generate=view)
+    return GenerateSources(
+        files, f"{name}_generate.c", f"{name}_generate.h", readme, chat, cmake
+    )  # fmt: skip

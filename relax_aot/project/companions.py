@@ -25,6 +25,8 @@ class Companion:
     block: str = ""
     block_macro: str = ""
     """The macro that says where the block is."""
+    cmake: str = ""
+    """Further lines of CMakeLists.txt."""
 
 
 def with_companions(project: EntriesProject, companions: Sequence[Companion]) -> EntriesProject:
@@ -36,6 +38,7 @@ def with_companions(project: EntriesProject, companions: Sequence[Companion]) ->
         files |= companion.files
     files |= runtime_headers(files)
     cmake = render("llm/parts.cmake.j2", name=project.name, companions=companions)
+    cmake += "".join(f"\n{companion.cmake}" for companion in companions if companion.cmake)
     files["CMakeLists.txt"] += b"\n" + cmake.encode()
     text, marker, build = files["README.md"].partition(_BUILD)
     sections = "".join(f"{companion.readme}\n\n" for companion in companions)

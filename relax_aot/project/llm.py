@@ -14,6 +14,9 @@ from relax_aot.frontends.llm.tokenizer.tables import Tokenizer
 from relax_aot.project.companions import Companion, with_companions
 from relax_aot.project.entries import EntriesProject
 
+HOSTED = ("host", "linux")
+"""Families of boards with standard input."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
@@ -45,6 +48,9 @@ def with_text(
     ]  # fmt: skip
     if generates and not project.shared.device:
         loop = emit_generate(project.shared, project.entries["prefill"].interface, text.ends)
-        code = {path: content.encode() for path, content in loop.files.items()}
-        parts.append(Companion(loop.unit, loop.header, code, loop.readme))
+        chats = project.board.family in HOSTED and not project.shared.weights_apart
+        texts = loop.files | (loop.chat if chats else {})
+        code = {path: content.encode() for path, content in texts.items()}
+        cmake = loop.chat_cmake if chats else ""
+        parts.append(Companion(loop.unit, loop.header, code, loop.readme, cmake=cmake))
     return with_companions(project, parts)

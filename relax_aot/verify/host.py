@@ -370,7 +370,7 @@ def library_files(project: Built) -> dict[str, bytes]:
     return files
 
 
-def _processor() -> str:
+def processor() -> str:
     """What `-march=native` goes by: a cache may be shared by machines that differ."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -386,7 +386,7 @@ def build_shared(
     `foreign` files are their author's matter."""
     compiler = host_compiler()
     flags = (*host_flags(compiler), *flags)
-    built_by = repr((compiler, flags, _processor(), sorted(foreign)))
+    built_by = repr((compiler, flags, processor(), sorted(foreign)))
     contents = (part for name in sorted(files) for part in (name, files[name]))
 
     def make(folder: Path) -> None:

@@ -59,7 +59,7 @@ def start(
 
 
 def test_every_verb_is_listed() -> None:
-    left = {"bug", "compare", "demo", "profile", "prove", "runner"}
+    left = {"bug", "chat", "compare", "demo", "profile", "prove", "runner"}
     assert set(cli.commands) == ANSWERS.keys() | left
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,3 +241,32 @@ def test_a_full_context_ends_the_text(generator: Generator) -> None:
         full = generator(b" x", temperature=5.0, seed=full.held)
     assert full.status == CAPACITY
     assert full.held <= CONTEXT
+
+
+def test_a_chat_needs_a_tokenizer_and_the_place_of_the_line(tmp_path: Path) -> None:
+    Llama(layers=1).write(tmp_path)
+    for options, problem in (
+        ([], "has no tokenizer.json, which chat needs"),
+        (["--template", "x"], "the template 'x' has no {}"),
+    ):
+        done = CliRunner().invoke(cli, ["chat", str(tmp_path), *options])
+        assert problem in str(done.exception)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_chat_continues_lines(folder: Path, entries: Any, tokenizer: Tokenizer) -> None:
+    command = [sys.executable, "-m", "relax_aot", "chat", str(folder), "--context", str(CONTEXT)]
+    command += ["--chunk", str(CHUNK), "--max-tokens", "4", "--template", "x {}\\n"]
+    lines = "a b\nc\n"
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    tokens: list[int] = []
+    answers = []
+    for number, line in enumerate(lines.splitlines()):
+        tokens += tokenizer.encode(f"x {line}\n", add_special_tokens=number == 0).ids
+        found, _ = continued(entries, tokens, 0, 4, {})
+        tokens += found
+        answers.append(tokenizer.decode(found))
+    assert done.stdout == "".join(f"{answer}\n" for answer in answers)
+    assert f"context {len(tokens)} of {CONTEXT}]" in done.stderr
