@@ -265,10 +265,10 @@ def load_llm(
     chunk: int = CHUNK,
     logits: str = "last",
 ) -> Entries:
-    """Load a language model from a folder in Hugging Face layout: config.json and safetensors. Its
-    entries `prefill(tokens)` and `decode(token)` share weights and caches of `context` tokens, by
-    default those of the model, at most 1024. `chunk` is the most tokens of one prefill. `logits` is
-    last (prefill returns those of its last token) or all."""
+    """Load a language model from a folder in Hugging Face layout (config.json and safetensors), or
+    from a GGUF file. Its entries `prefill(tokens)` and `decode(token)` share weights and caches of
+    `context` tokens, by default those of the model, at most 1024. `chunk` is the most tokens of one
+    prefill. `logits` is last (prefill returns those of its last token) or all."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
     size, rows = arguments.number("chunk", chunk), arguments.text("logits", logits)

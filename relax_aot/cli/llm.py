@@ -54,9 +54,9 @@ def llm(
 ) -> None:
     """Generate the C project of the language model MODEL.
 
-    MODEL is a folder in Hugging Face layout: config.json, safetensors files and tokenizer.json. The
-    entries prefill and decode take numbers of tokens and return logits. NAME_generate continues a
-    text.
+    MODEL is a folder in Hugging Face layout: config.json, safetensors files and tokenizer.json; or
+    a GGUF file, whose tokenizer is not read. The entries prefill and decode take numbers of tokens
+    and return logits. NAME_generate continues a text.
     """
     from relax_aot import driver
     from relax_aot.cli.entries import write_several

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder in the layout of Hugging Face: config.json, and weights in safetensors files."""
+"""A folder in the layout of Hugging Face: config.json, and weights in safetensors files. Or a GGUF
+file, which holds both."""
 
 from __future__ import annotations
 
@@ -10,11 +11,14 @@ from pathlib import Path
 from relax_aot.frontends import ModelError, UnsupportedError
 from relax_aot.frontends.bounds import printable
 from relax_aot.frontends.llm.config import Config
+from relax_aot.frontends.llm.gguf import GgufTensor, read_gguf
+from relax_aot.frontends.llm.gguf_names import config_of, named
 from relax_aot.frontends.llm.json_file import read_json
-from relax_aot.frontends.llm.safetensors import FLOATS, Tensor, read
+from relax_aot.frontends.llm.safetensors import Tensor, read
 from relax_aot.ops._op import Array
 
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+GGUF = ".gguf"
 SHOWN = 5
 """Names in one message."""
 
@@ -25,7 +29,7 @@ class Checkpoint:
 
     name: str
     config: Config
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor | GgufTensor]
 
     def weights(self, name: str, shape: tuple[int, ...]) -> Array:
         """The weights `name`, which must have this shape."""
@@ -33,14 +37,14 @@ class Checkpoint:
         if tensor is None:
             raise ModelError(f"{self.name} has no weights {name}, which its configuration needs")
         where = f"{tensor.file}: tensor {name}"
-        if tensor.kind not in FLOATS:
-            kinds = ", ".join(FLOATS)
+        if not tensor.is_read:
             raise UnsupportedError(
-                f"{where} has the type {tensor.kind}, only {kinds} are supported"
+                f"{where} has the type {tensor.kind}, only {tensor.kinds} are supported"
             )
         if tensor.shape != shape:
+            source = Path(self.config.file).name
             raise ModelError(
-                f"{where} has the shape {list(tensor.shape)}, but {CONFIG} says {list(shape)}"
+                f"{where} has the shape {list(tensor.shape)}, but {source} says {list(shape)}"
             )
         return tensor.array()
 
@@ -55,10 +59,15 @@ class Checkpoint:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in a folder. Its weights are mapped, not read."""
+    """The checkpoint in a folder, or in a GGUF file. Its weights are mapped, not read."""
+    if folder.suffix == GGUF:
+        metadata, tensors = read_gguf(folder)
+        fields = config_of(str(folder), metadata, tensors)
+        return Checkpoint(folder.stem, Config(str(folder), fields), named(tensors, fields))
     if not folder.is_dir():
         raise ModelError(
-            f"{folder} is no folder: a language model is a folder with {CONFIG} and {WHOLE}"
+            f"{folder} is no folder: a language model is a folder with {CONFIG} and {WHOLE}, or a"
+            f" file *{GGUF}"
         )
     config = Config(str(folder / CONFIG), read_json(folder / CONFIG))
     return Checkpoint(folder.resolve().name, config, _weights(folder))

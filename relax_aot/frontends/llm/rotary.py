@@ -10,7 +10,7 @@ import numpy as np
 
 from relax_aot.frontends import ModelError, UnsupportedError
 from relax_aot.frontends.bounds import printable
-from relax_aot.frontends.llm.config import GREATEST_NUMBER, Config
+from relax_aot.frontends.llm.config import GREATEST_NUMBER, LEAST_NUMBER, Config
 from relax_aot.ops._op import Array
 
 
@@ -27,7 +27,7 @@ def frequencies(config: Config, size: int) -> Array:
         return _finite(plain, at)
     given.only("partial_rotary_factor", 1, 1.0)
     kind = given.fields.get("rope_type", given.fields.get("type", "default"))
-    scaling = SCALINGS.get(kind) if isinstance(kind, str) else None
+    scaling = (SCALINGS | FACTORS).get(kind) if isinstance(kind, str) else None
     if scaling is None:
         raise UnsupportedError(
             f"{given.file}: rope_type={printable(str(kind))} is not supported, only "
@@ -63,8 +63,20 @@ def _llama3(plain: Array, given: Config) -> Array:
     return (1 - share) * plain / factor + share * plain
 
 
+def _factors(plain: Array, given: Config) -> Array:
+    """Each frequency is divided by a number of a GGUF file."""
+    factors = given.fields.get("factors")
+    listed = factors if isinstance(factors, list) else []
+    fits = len(listed) == len(plain)
+    if not fits or not all(isinstance(f, float) and f >= LEAST_NUMBER for f in listed):
+        raise given.wrong("factors", f"{len(plain)} positive numbers")
+    return np.asarray(plain / np.array(listed))
+
+
 SCALINGS: Mapping[str, Callable[[Array, Config], Array]] = {
     "default": _default,
     "linear": _linear,
     "llama3": _llama3,
 }
+FACTORS = {"factors": _factors}
+"""Of GGUF files alone."""

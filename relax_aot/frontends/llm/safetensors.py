@@ -47,6 +47,15 @@ class Tensor:
     shape: tuple[int, ...]
     bytes: Array
 
+    @property
+    def is_read(self) -> bool:
+        return self.kind in FLOATS
+
+    @property
+    def kinds(self) -> str:
+        """The types that are supported."""
+        return ", ".join(FLOATS)
+
     def array(self) -> Array:
         """The elements, of a kind of FLOATS."""
         little = FLOATS[self.kind].numpy.newbyteorder("<")

@@ -118,9 +118,14 @@ NAMES = {
 }  # fmt: skip
 
 
-def file_of(model: Llama, kind: str, architecture: str = "llama") -> bytes:
-    """A checkpoint as llama.cpp's convert_hf_to_gguf.py writes it."""
-    tensors = {}
+def file_of(
+    model: Llama,
+    kind: str,
+    architecture: str = "llama",
+    more: Mapping[str, tuple[str, tuple[int, ...], bytes]] = {},
+) -> bytes:
+    """A checkpoint as llama.cpp's convert_hf_to_gguf.py writes it, and `more` tensors."""
+    tensors = dict(more)
     for name, array in model.tensors.items():
         if architecture == "llama" and "self_attn" in name and name[-13:-7] in ("q_proj", "k_proj"):
             array = interleaved(array, model.queries if "q_proj" in name else model.keys)

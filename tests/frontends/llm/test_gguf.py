@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GGUF files become the same models as checkpoints, and damaged ones clear errors."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relax_aot as rx
+from relax_aot.errors import RelaxAotError
+from relax_aot.frontends.llm.checkpoint import read_checkpoint
+from relax_aot.frontends.llm.gguf import GgufTensor, read_gguf
+from relax_aot.frontends.llm.gguf_blocks import KINDS
+from relax_aot.verify.reference import NumpyReference
+from tests.frontends.llm.checkpoints import Array, Llama, logits
+from tests.frontends.llm.gguf_files import file_of, gguf, interleaved, metadata_of, stored
+
+MODEL = Llama(width=64, hidden=96, size=16)
+QWEN3 = Llama(architecture="Qwen3ForCausalLM", norms=True, tied=False)
+QWEN2 = Llama(architecture="Qwen2ForCausalLM", biases="qkv")
+
+
+def written(folder: Path, data: bytes) -> Path:
+    path = folder / "tiny.gguf"
+    path.write_bytes(data)
+    return path
+
+
+def last_logits(path: Path, tokens: list[int]) -> Array:
+    """By the meaning of the ops."""
+    module = dict(rx.load_llm(path, context=48, chunk=24).modules)["prefill"]
+    sizes = {"m": 0, "n": len(tokens)}
+    shapes = {p.name: tuple(d.evaluate(sizes) for d in p.type.shape) for p in module.main.params}
+    given = {"tokens": np.array(tokens, np.int32)}
+    return NumpyReference(module)(given, shapes, sizes)["logits"]
+
+
+@pytest.mark.parametrize(
+    ("model", "architecture"),
+    [(MODEL, "llama"), (QWEN3, "qwen3"), (QWEN2, "qwen2"), (Llama(keys=1, tied=False), "llama")],
+    ids=["llama", "qwen3", "qwen2", "one head of keys"],
+)
+def test_the_model_of_a_file_computes_the_logits(
+    model: Llama, architecture: str, tmp_path: Path
+) -> None:
+    tokens = [7, 3, 42, 1, 100, 9]
+    found = last_logits(written(tmp_path, file_of(model, "F32", architecture)), tokens)
+    wanted = logits(model, tokens)[-1]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0"])
+def test_weights_of_every_type_are_near_their_floats(kind: str, tmp_path: Path) -> None:
+    model = Llama(width=64, hidden=96, size=16, kind="BF16" if kind == "BF16" else "F32")
+    checkpoint = read_checkpoint(written(tmp_path, file_of(model, kind)))
+    most = {"F16": 1e-3, "BF16": 0.0, "Q8_0": 1 / 127, "Q4_0": 1 / 8}[kind]
+    assert set(checkpoint.tensors) == set(model.tensors)
+    for name, wanted in model.tensors.items():
+        found = checkpoint.weights(name, wanted.shape).astype(np.float32)
+        wide = wanted.astype(np.float32)
+        assert np.abs(found - wide).max() <= most * np.abs(wide).max(), name
+
+
+def test_frequencies_are_divided_by_the_factors_of_a_file(tmp_path: Path) -> None:
+    """Factors of 4 are the linear scaling by 4."""
+    linear = Llama(config={"rope_scaling": {"rope_type": "linear", "factor": 4.0}})
+    tensors = {"rope_freqs.weight": stored(np.full(4, 4, np.float32), "F32")}
+    data = file_of(linear, "F32", more=tensors)
+    tokens = [7, 3, 42, 1]
+    wanted = logits(linear, tokens)[-1]
+    found = last_logits(written(tmp_path, data), tokens)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.decode], ids=str)
+def test_blocks_stand_for_what_ggml_says(kind: object, request: pytest.FixtureRequest) -> None:
+    quants = pytest.importorskip("gguf.quants")
+    (number,) = (number for number, one in KINDS.items() if one is kind)
+    one = KINDS[number]
+    rng = np.random.default_rng(number)
+    data = rng.integers(0, 256, (24, one.bytes * 2 if one.elements > 1 else 64)).astype(np.uint8)
+    if one.elements > 1:  # scales are small numbers
+        small = rng.uniform(-1, 1, (48, 2)).astype("<f2").view(np.uint8).reshape(24, 2, 4)
+        blocks = data.reshape(24, 2, one.bytes)
+        if one.name == "Q6_K":
+            blocks[..., -2:] = small[..., :2]
+        else:
+            blocks[..., : 4 if one.name in ("Q4_1", "Q4_K") else 2] = small[
+                ..., : 4 if one.name in ("Q4_1", "Q4_K") else 2
+            ]
+    assert one.decode is not None
+    found = np.asarray(one.decode(data.reshape(-1))).reshape(24, -1).astype(np.float32)
+    wanted = quants.dequantize(data, quants.GGMLQuantizationType(number)).astype(np.float32)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_sizes_of_types_are_those_of_ggml() -> None:
+    quants = pytest.importorskip("gguf.quants")
+    for number, kind in KINDS.items():
+        type_ = quants.GGMLQuantizationType(number)
+        assert (type_.name, *quants.GGML_QUANT_SIZES[type_]) == (
+            kind.name, kind.elements, kind.bytes,
+        )  # fmt: skip
+
+
+def test_rows_of_heads_are_put_back() -> None:
+    rows = np.arange(48, dtype=np.float32).reshape(24, 2)
+    data = interleaved(rows, 3).tobytes()
+    tensor = GgufTensor("x", KINDS[0], rows.shape, np.frombuffer(data, np.uint8), heads=3)
+    np.testing.assert_array_equal(tensor.array(), rows)
+
+
+# Damaged files
+
+
+@cache
+def whole() -> bytes:
+    return file_of(Llama(words=20, layers=1), "F32")
+
+
+def at(offset: int, code: str, number: int) -> Callable[[bytes], bytes]:
+    def edit(data: bytes) -> bytes:
+        new = struct.pack(f"<{code}", number)
+        return data[:offset] + new + data[offset + len(new) :]
+
+    return edit
+
+
+def behind(text: bytes, offset: int, code: str, number: int) -> Callable[[bytes], bytes]:
+    def edit(data: bytes) -> bytes:
+        return at(data.index(text) + len(text) + offset, code, number)(data)
+
+    return edit
+
+
+NAME = b"blk.0.attn_q.weight"
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda data: b"", "no GGUF file"),
+    "other magic": (at(0, "I", 1), "no GGUF file"),
+    "version 1": (at(4, "I", 1), "version 1 of GGUF"),
+    "byte order": (at(4, "I", 3 << 24), "version 50331648"),
+    "many tensors": (at(8, "Q", 2**40), "has 0 axes"),
+    "many entries": (at(16, "Q", 2**60), "type|file ends|bytes"),
+    "long key": (at(24, "Q", 2**50), "a key of the metadata would have"),
+    "cut in the header": (lambda data: data[:100], "the file ends"),
+    "cut in the data": (lambda data: data[:-200], "but the file has"),
+    "type of a value": (behind(b"general.architecture", 0, "I", 77), "unknown type 77"),
+    "architecture": (lambda d: d.replace(b"\5\0\0\0\0\0\0\0llama", b"\5\0\0\0\0\0\0\0gemma", 1),
+                     "its architecture is gemma"),
+    "long array": (behind(b"tokenizer.ggml.tokens", 8, "Q", 2**60), "elements, the file ends"),
+    "axes": (behind(NAME, 0, "I", 9), "has 9 axes"),
+    "size 0": (behind(NAME, 4, "Q", 0), "has the shape"),
+    "huge size": (behind(NAME, 4, "Q", 2**62), "has the shape"),
+    "other size": (behind(NAME, 12, "Q", 16), "has the shape"),
+    "type of a tensor": (behind(NAME, 20, "I", 1000), "has the type 1000"),
+    "type that is not read": (behind(NAME, 20, "I", 6), "Q5_0|overlaps|blocks"),
+    "offset": (behind(NAME, 24, "Q", 7), "no multiple of 32"),
+    "far offset": (behind(NAME, 24, "Q", 1 << 50), "but the file has"),
+    "overlap": (behind(NAME, 24, "Q", 0), "overlaps another one"),
+    "name twice": (lambda d: d.replace(b"blk.0.attn_k.w", b"blk.0.attn_q.w"), "is there twice"),
+    "no heads": (behind(b"llama.attention.head_count", 4, "I", 0), "expected a number from 1"),
+    "other heads": (behind(b"llama.attention.head_count", 4, "I", 5), "5 heads of queries"),
+    "value length": (behind(b"attention.value_length", 4, "I", 12), "attention.value_length=12"),
+    "unknown tensor": (lambda d: d.replace(b"blk.0.attn_norm", b"blk.0.attn_morn"), "input_layer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_files_are_clear_errors(name: str, tmp_path: Path) -> None:
+    edit, message = DAMAGES[name]
+    data = edit(whole())
+    assert data != whole()
+    with pytest.raises(RelaxAotError, match=message):
+        rx.load_llm(written(tmp_path, data), context=8, chunk=4)
+
+
+def test_alignment_is_a_power_of_two(tmp_path: Path) -> None:
+    model = Llama(words=20, layers=1)
+    data = gguf({**metadata_of(model, "llama"), "general.alignment": 24}, {})
+    with pytest.raises(RelaxAotError, match=r"general\.alignment is 24"):
+        rx.load_llm(written(tmp_path, data))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_files_are_read_or_refused(seed: int, tmp_path: Path) -> None:
+    """Bytes in front of the data: numbers, texts, lengths."""
+    rng, data = np.random.default_rng(seed), whole()
+    head = data.index(b"blk.0.ffn_down") + 64
+    refused = 0
+    for _ in range(2500):
+        mutated = bytearray(data)
+        for place in rng.integers(0, head, rng.integers(1, 4)):
+            mutated[place] = rng.choice([0, 1, 127, 255, int(rng.integers(256))])
+        if rng.random() < 0.2:
+            del mutated[int(rng.integers(len(mutated))) :]
+        path = written(tmp_path, bytes(mutated))
+        try:
+            read_gguf(path)
+            checkpoint = read_checkpoint(path)
+            for tensor in checkpoint.tensors.values():
+                if tensor.is_read:
+                    tensor.array()
+        except RelaxAotError:
+            refused += 1
+    assert refused > 250
