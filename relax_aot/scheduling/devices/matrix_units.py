@@ -85,6 +85,7 @@ class Tiles:
 
 
 TILES = Tiles()
+DOT_TILES = Tiles(large=Tile(128, 64, 32, (4, 2)), short=Tile(64, 64, 32, (2, 2)))
 
 
 def matrix_product(
@@ -135,6 +136,15 @@ def _width(product: Product, bounds: Bounds) -> int:
     """Elements of both factors that are copied at once; 0 where each of one is copied."""
     sides = ((product.found.left, product.rows), (product.found.right, product.columns))
     return min(vectors(product, load, loops, bounds)[0] for load, loops in sides)
+
+
+def byte_product(kernel: Kernel, loop: For, w: Writer, context: Context) -> tuple[For, ...] | None:
+    """Those of products of bytes alone, for devices without matrix units: lanes exchange words of
+    four bytes, and have instructions for these. The words take registers."""
+    found = contraction_of(loop, w.bounds)
+    if found is None or found.sum.dtype is not DType.I32:
+        return None
+    return matrix_product(kernel, loop, w, context, DOT_TILES)
 
 
 def _has_unit(kind: DType, context: Context) -> bool:

@@ -173,6 +173,10 @@ static inline void raot_copy_later(void *to, const void *from, int32_t count, in
 #if defined(RAOT_SHIM)
     raot_shim_copy_later(to, from, count, bytes);
 #else
+    if (bytes == 16 && count == 16) {
+        *static_cast<uint4 *>(to) = *static_cast<const uint4 *>(from);
+        return;
+    }
     for (int32_t n = 0; n < bytes; n++) {
         static_cast<uint8_t *>(to)[n] = n < count ? static_cast<const uint8_t *>(from)[n] : 0u;
     }

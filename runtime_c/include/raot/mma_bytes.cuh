@@ -4,13 +4,32 @@
  *
  * A matrix is in registers of all lanes, in the layouts of mma.sync.m16n8k32 (PTX ISA 8.5,
  * 9.7.14.5.10); the pointers are those of each lane. Four bytes are a word, and the words of a
- * matrix lie as the pairs of mma.cuh do.
+ * matrix lie as the pairs of mma.cuh do. Chips without such units exchange words, and multiply four
+ * bytes at once from compute capability 6.1 on (dp4a: PTX ISA 8.5, 9.7.1.23).
  */
 #ifndef RAOT_MMA_BYTES_CUH
 #define RAOT_MMA_BYTES_CUH
 
 #include "integer.h"
 #include "mma.cuh"
+
+#if defined(__CUDA_ARCH__)
+#define RAOT_DP4A (__CUDA_ARCH__ >= 610)
+#else
+#define RAOT_DP4A 0
+#endif
+
+/* Four bytes, which are aligned on a device. */
+static inline void raot_copy_word(void *to, const void *from)
+{
+#if defined(__CUDA_ARCH__)
+    *static_cast<uint32_t *>(to) = *static_cast<const uint32_t *>(from);
+#else
+    for (int32_t n = 0; n < 4; n++) {
+        static_cast<uint8_t *>(to)[n] = static_cast<const uint8_t *>(from)[n];
+    }
+#endif
+}
 
 /* clang-format off */
 
@@ -23,19 +42,33 @@
         if (RAOT_MMA) { \
             raot_load_matrices(to, from + (ROW) * pitch + 2 * (COLUMN)); \
         } else { \
-            for (int32_t n = 0; n < 16; n++) { \
-                const int32_t row = lane / 4 + n / 4 % 2 * 8; \
-                const int32_t k = lane % 4 * 4 + n % 4 + n / 8 * 16; \
-                to[n % 4 + n / 4 % 2 * (AFTER_ROW) + n / 8 * (12 - (AFTER_ROW))] = \
-                    from[row * pitch + k]; \
+            for (int32_t n = 0; n < 4; n++) { \
+                const int32_t row = lane / 4 + n % 2 * 8; \
+                const int32_t k = lane % 4 * 4 + n / 2 * 16; \
+                raot_copy_word(to + n % 2 * (AFTER_ROW) + n / 2 * (12 - (AFTER_ROW)), \
+                               from + row * pitch + k); \
             } \
         } \
     }
 
 /* Four bytes of a lane, the first one in the lowest bits. */
+#if defined(__CUDA_ARCH__)
+#define RAOT_WORD(X, N) (reinterpret_cast<const uint32_t *>(X)[(N) / 4])
+#else
 #define RAOT_WORD(X, N) \
     ((uint32_t)(uint8_t)(X)[N] | (uint32_t)(uint8_t)(X)[(N) + 1] << 8 | \
      (uint32_t)(uint8_t)(X)[(N) + 2] << 16 | (uint32_t)(uint8_t)(X)[(N) + 3] << 24)
+#endif
+
+/* Adds the products of four bytes, on chips that do so in one instruction. */
+#if RAOT_DP4A
+#define RAOT_DOT4(PL, PR, SUM, A, B) \
+    asm("dp4a." RAOT_WIDE_##PL "." RAOT_WIDE_##PR " %0, %1, %2, %0;" : "+r"(SUM) : "r"(A), "r"(B));
+#define RAOT_WIDE_s8 "s32"
+#define RAOT_WIDE_u8 "u32"
+#else
+#define RAOT_DOT4(PL, PR, SUM, A, B)
+#endif
 
 #if RAOT_MMA
 #define RAOT_MMA_BYTES(L, TL, PL, R, TR, PR) \
@@ -53,6 +86,18 @@
 #else
 /* As exchanges of registers. */
 #define RAOT_MMA_BYTES(L, TL, PL, R, TR, PR) \
+    static inline int32_t raot_dot4_##L##_##R(uint32_t a, uint32_t b, int32_t sum) \
+    { \
+        if (RAOT_DP4A) { \
+            RAOT_DOT4(PL, PR, sum, a, b) \
+        } else { \
+            for (int32_t shift = 0; shift < 32; shift += 8) { \
+                const int32_t product = (int32_t)(TL)(a >> shift) * (int32_t)(TR)(b >> shift); \
+                sum = raot_add_i32(sum, product); \
+            } \
+        } \
+        return sum; \
+    } \
     static inline void raot_mma_m16n8k32_##L##_##R(int32_t *sums, const TL *left, \
                                                    const TR *right, int32_t sums_row, \
                                                    int32_t left_row, int32_t right_row) \
@@ -70,18 +115,14 @@
                                    (lane % 4 * 2 + n) * 4 + word % 4); \
             } \
             for (int32_t n = 0; n < 4; n++) { \
-                for (int32_t shift = 0; shift < 32; shift += 8) { \
-                    const int32_t product = (int32_t)(TL)(a[n / 2] >> shift) * \
-                                            (int32_t)(TR)(b[n % 2] >> shift); \
-                    sums[n] = raot_add_i32(sums[n], product); \
-                } \
+                sums[n] = raot_dot4_##L##_##R(a[n / 2], b[n % 2], sums[n]); \
             } \
         } \
     }
 #endif
 
 /* The bytes of two lines: those of a word each. FIRST, SECOND: the words of the first line. */
-#if RAOT_MMA
+#if RAOT_DP4A
 #define RAOT_ADD_BYTES(SIDE, N, T, P, FIRST, SECOND, NEXT) \
     static inline void raot_add_##SIDE##_##N(int32_t *sums, const T *from, int32_t lane_row, \
                                              int32_t sums_row) \
