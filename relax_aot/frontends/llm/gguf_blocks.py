@@ -59,7 +59,8 @@ def _q8_0(data: Array) -> Array:
 
 def _q4_0(data: Array) -> Array:
     blocks = data.reshape(-1, 18)
-    return _half(blocks[:, :2]) * (_halves(blocks[:, 2:]).astype(np.float32) - np.float32(8))
+    values = _halves(blocks[:, 2:]).astype(np.float32) - np.float32(8)
+    return np.asarray(_half(blocks[:, :2]) * values)
 
 
 def _q4_1(data: Array) -> Array:

@@ -27,7 +27,7 @@ def frequencies(config: Config, size: int) -> Array:
         return _finite(plain, at)
     given.only("partial_rotary_factor", 1, 1.0)
     kind = given.fields.get("rope_type", given.fields.get("type", "default"))
-    scaling = (SCALINGS | FACTORS).get(kind) if isinstance(kind, str) else None
+    scaling = {**SCALINGS, **FACTORS}.get(kind) if isinstance(kind, str) else None
     if scaling is None:
         raise UnsupportedError(
             f"{given.file}: rope_type={printable(str(kind))} is not supported, only "
