@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of `--numerics blocked` and `ordered` on the samples of every op, against float64.
 
-    python -m benchmarks.numerics [--seeds 60] [--page docs/reference/numerics.md] [OP ...]
+    python -m benchmarks.numerics [--seeds 300] [--page docs/reference/numerics.md] [OP ...]
 
 The samples of each op with single-precision results are made with `--seeds` seeds. Their kernels
 run on this machine twice: with partial sums, fractions and functions for vectors, as the `host`
@@ -114,7 +114,7 @@ def _is_single(array: Any) -> bool:
     return array is not None and np.asarray(array).dtype == np.float32
 
 
-def measure(names: Sequence[str] = (), seeds: int = 60) -> list[Found]:
+def measure(names: Sequence[str] = (), seeds: int = 300) -> list[Found]:
     found = dict(cases(names, seeds))
     blocked, ordered = libraries(found)
     by_op: dict[str, list[tuple[Array, Array, Array]]] = {}
