@@ -66,6 +66,7 @@ def cases_of(
     if arrays and needed <= set(arrays):
         given = [case for sizes in at or ({},) for case in _given(interface, arrays, sizes)]
         for case in given:
+            _require_room(interface.sizes, case.sizes)
             _require_bounds(interface.sizes, case.sizes)
         return given
     chosen = sizes_to_run(interface.sizes, [interface], at, seed)
@@ -116,8 +117,9 @@ def _fitted(
         for f in fields
         if f.source not in requested
     }
-    found = _end(free, lambda chosen: fits({**sizes, **chosen})) if free else {}
-    return {**sizes, **found} if fits({**sizes, **found}) else sizes
+    found = {**sizes, **(_end(free, lambda chosen: fits({**sizes, **chosen})) if free else {})}
+    _require_room(fields, found)
+    return found if fits(found) else sizes
 
 
 def _given(interface: Interface, arrays: Mapping[str, Array], at: Mapping[str, int]) -> list[Case]:
@@ -180,18 +182,24 @@ def _require_bounds(fields: Sequence[DimField], sizes: Mapping[str, int]) -> Non
     for one in fields:
         size, low, high = sizes[one.symbol.name], one.symbol.low, one.symbol.high
         growth = one.symbol.growth
-        if growth is not None and (rows := growth.kept(sizes)) > growth.capacity:
-            raise SizeChoiceError(
-                f"{one.source}={size}: the call would leave {rows} rows in a growing state, which"
-                f" holds {growth.capacity}; give another --at or inputs, or --bound"
-                f" {one.source}={rows}"
-            )
         if not low <= size <= high:
             more = f"--bound {one.source}={min(low, size)}..{max(high, size)}"
             more = f"--window {one.source}={size}" if growth and growth.is_window else more
             raise SizeChoiceError(
                 f"{one.source}={size}: the bounds are {low}..{high}; give another --at or"
                 f" inputs, or {more}"
+            )
+
+
+def _require_room(fields: Sequence[DimField], sizes: Mapping[str, int]) -> None:
+    """A call that leaves more rows than a growing state holds is refused as well."""
+    for one in fields:
+        growth, size = one.symbol.growth, sizes[one.symbol.name]
+        if growth is not None and (rows := growth.kept(sizes)) > growth.capacity:
+            raise SizeChoiceError(
+                f"{one.source}={size}: the call would leave {rows} rows in a growing state, which"
+                f" holds {growth.capacity}; give another --at or inputs, or --bound"
+                f" {one.source}={rows}"
             )
 
 
