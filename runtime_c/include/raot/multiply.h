@@ -244,11 +244,13 @@ static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
                 }                                                                          \
             }                                                                              \
         }                                                                                  \
-        RAOT_UNROLL                                                                        \
-        for (int32_t r = 0; rows >= wide && r < rows; r++) {                               \
+        if (rows >= wide) {                                                                \
             RAOT_UNROLL                                                                    \
-            for (int32_t w = 0; w < wide; w++) {                                           \
-                kept[r][w] = factor_of;                                                    \
+            for (int32_t r = 0; r < rows; r++) {                                           \
+                RAOT_UNROLL                                                                \
+                for (int32_t w = 0; w < wide; w++) {                                       \
+                    kept[r][w] = factor_of;                                                \
+                }                                                                          \
             }                                                                              \
         }                                                                                  \
     } while (0)
