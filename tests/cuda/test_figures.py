@@ -28,6 +28,7 @@ from relax_aot.toolchain.nvdisasm import disassembled
 from relax_aot.toolchain.nvrtc import cubin
 from tests.cuda.toolkits import needs_compilers, needs_disassembler, needs_fixed_addresses
 from tests.scheduling.devices.kernels import ORDERED, Strategy, device_form
+from tests.transforms.examples import example_module
 
 pytestmark = [needs_compilers, needs_disassembler]
 FILE = Path(__file__).with_name("figures.txt")
@@ -169,8 +170,10 @@ SEEN += "\n  %scores: f16[4, n, n] = where(%seen, %scaled, %fill)"
 
 
 def alone(text: str) -> tuple[Kernel, Bounds]:
-    """The device form of a function of one kernel."""
-    module = schedule_device(fuse(lower(parse(text))).module, cuda_mma.TARGET)
+    """The device form of a kernel, or of a function of one kernel."""
+    whole = "func @main" in text
+    module = fuse(lower(parse(text))).module if whole else example_module(text)
+    module = schedule_device(module, cuda_mma.TARGET)
     (kernel,) = module.kernels
     return kernel, module.bounds
 
@@ -259,6 +262,18 @@ SUBJECTS = {
         matrix_product,
         lambda loop: len(loop.instructions) <= 3.3 * loop.mix["HMMA"],
         every=True,
+    ),
+    "product f16 of odd lengths": Subject(
+        matmul("f16", "j, k", 99),
+        matrix_product,
+        lambda loop: len(loop.instructions) <= 4 * loop.mix["HMMA"],
+    ),
+    "convolution f16": Subject(
+        CONVOLUTION.replace("f32", "f16")
+        .replace("= fma(", "= (sum + (")
+        .replace(", %w[c, d, k, l], sum)", " * %w[c, d, k, l]))"),
+        None,
+        lambda loop: len(loop.instructions) <= 6 * loop.mix["HMMA"],
     ),
     "product of bytes": Subject(BYTES, matrix_product, mostly_imma),
     "product of bytes, a zero point": Subject(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packed weights of bytes: the sums of the plain loops, for random weights."""
+"""Packed weights of bytes and of half precision: the sums of the plain loops."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.graph import Module
+from relax_aot.ir.types import DType
 from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule_device
 from relax_aot.scheduling.passes import byte_lines
@@ -18,6 +19,7 @@ from tests.transforms.examples import example_module
 
 FIRST = byte_lines.EXAMPLES[0].before
 PLANES = byte_lines.EXAMPLES[1].before
+HALVES = byte_lines.EXAMPLES[2].before
 CASES = {
     "both zero points": (FIRST, 20),
     "weights that keep their zero point": (FIRST.replace("128:i32", "77:i32"), 20),
@@ -41,14 +43,27 @@ CASES = {
         .replace("16, 9]", "16, 11]"),
         48,
     ),
+    "windows of half precision": (HALVES, 48),
+    "half precision, lines of no vectors": (
+        HALVES.replace("max(-j + 1, 0)..min(-j + 10, 3)", "0..3")
+        .replace("j + l - 1", "l")
+        .replace("w[c, d, l]", "w[l, d, c]")
+        .replace("f16[6, 16, 3]", "f16[3, 16, 6]"),
+        48,
+    ),
 }
 """Texts, and how many steps a line of weights has."""
+
+
+def limits(kind: DType) -> tuple[int, int]:
+    """Of whole numbers whose sums are exact."""
+    return (-8, 8) if kind.is_half else kind.limits
 
 
 def random_weights(module: Module) -> Module:
     rng = np.random.default_rng(3)
     constants = tuple(
-        replace(c, data=rng.integers(*c.type.dtype.limits, c.data.shape).astype(c.data.dtype))
+        replace(c, data=rng.integers(*limits(c.type.dtype), c.data.shape).astype(c.data.dtype))
         for c in module.constants
     )
     return replace(module, constants=constants)
@@ -66,7 +81,7 @@ def result(module: Module, n: int) -> Array:
             made[buffer.name] = module.constant_table[var.name].data
         else:
             shape = [size.evaluate({"n": n}) for size in buffer.shape]
-            values = rng.integers(*buffer.dtype.limits, shape, endpoint=True)
+            values = rng.integers(*limits(buffer.dtype), shape, endpoint=True)
             made[buffer.name] = values.astype(buffer.dtype.numpy)
     return run_kernel(kernel, [made[b.name] for b in kernel.inputs], {"n": n})[0]
 

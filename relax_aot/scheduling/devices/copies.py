@@ -2,12 +2,10 @@
 """Copies of the factors of a matrix product to shared memory, in the types of matrix units.
 
 Where neighbors in memory of 16, 8 or 4 bytes are always aligned and belong to one line of a
-matrix, a thread copies them at once and does not wait (cp.async); other factors, such as those of
-windows or decoded weights, are copied element by element. Padding puts the eight rows that one
-access of the matrix units reads in different banks.
-
-Matrix units read bytes only where the steps of a line are neighbors. So a thread gathers 16 steps
-of a line in its registers and stores them at once. Outside of a window, bytes are the zero point.
+matrix, a thread copies them at once and does not wait (cp.async). Of other factors, such as those
+of windows or decoded weights, a thread gathers 16 bytes of a line in its registers and stores them
+at once. Outside of a window, bytes are the zero point. Padding puts the eight rows that one access
+of the matrix units reads in different banks.
 """
 
 from __future__ import annotations
@@ -15,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import pairwise
 from math import gcd
 
 from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
-from relax_aot.ir.loops import Binary, Buffer, Expr, For, If, Lit, Load, Store
+from relax_aot.ir.loops import Binary, Buffer, For, If, Lit, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import follow, moved, stride, symbols_of
 from relax_aot.scheduling.devices.operands import (
@@ -113,8 +110,7 @@ class Side:
     ) -> None:  # fmt: skip
         """Copies the lines and steps from `first` on to one half of shared memory. `whole`: none
         of them is beyond the last one of its axis; else steps end at `stop`, or at the last one."""
-        chunks = self.vector or not self.kind.is_float
-        each = (self.vector or self.width) if chunks else 1
+        each = self.vector or self.width
         count = self.lines * self.steps // each
         ends = (extent(self.loops), extent(self.product.steps) if stop is None else stop)
         with w.range("e", ceildiv(Dim.of(count), threads)) as e:
@@ -123,7 +119,7 @@ class Side:
             with w.when(*[below(chunk, Dim.of(count))] if rest else ()):
                 line, step = self._chunk(w, (thread, e, threads), each)
                 to = self.shared[self.place(half, line, step)]
-                copy = self._vector if self.vector else self._gather if chunks else self._element
+                copy = self._vector if self.vector else self._gather
                 copy(w, batch, to, (line, step), first, ends, whole=whole)
 
     def _chunk(self, w: Writer, at: tuple[Dim, Dim, int], each: int) -> Pair:
@@ -207,50 +203,31 @@ class Side:
         """Gathers steps of a line in registers, and stores them at once."""
         product, steps = self.product, self.product.steps
         line, step = (own + start for own, start in zip(place, first, strict=True))
-        line = clamped(line, ends[0], self.lines, w)
+        partial = self.zeros and not whole and simplify(ends[0] % self.lines, w.bounds) != 0
+        beyond = [below(line, ends[0])] if partial else []
+        if not self.zeros:
+            line = clamped(line, ends[0], self.lines, w)
         at = {**batch, **split(w, self.loops, line)}
         window = product.window(w, self.load, at)
         some = w.reserve("some", self.kind, "register", self.width)
         total, inner = ends[1], steps[-1].variable
-        rest = simplify(total % self.steps, w.bounds) != 0 and not whole
-        if rest or window:
+        rest = simplify(total % self.steps, w.bounds) != 0 and not (whole and self.moving)
+        if rest or window or beyond:
             with w.range("s", self.width) as s:
                 w.add(Store(some, (s,), self.fill))
         if whole_chunks(steps, self.width, w.bounds) and inner not in window:
             at |= split(w, steps, step)
-            conditions = [*([below(step, total)] if rest else []), *inside(at, window)]
+            conditions = [*beyond, *([below(step, total)] if rest else []), *inside(at, window)]
             with w.when(*conditions), w.range("s", self.width) as s:
-                value = moved(self.load, {**at, inner: at[inner] + s})
+                value = product.value(w, self.load, {**at, inner: at[inner] + s})
                 w.add(Store(some, (s,), value))
         else:
             with w.range("s", self.width) as s:
                 own = {**at, **split(w, steps, step + s)}
-                conditions = [below(step + s, total)] if rest else []
+                conditions = [*beyond, *([below(step + s, total)] if rest else [])]
                 with w.when(*conditions, *inside(own, window)):
-                    w.add(Store(some, (s,), moved(self.load, own)))
+                    w.add(Store(some, (s,), product.value(w, self.load, own)))
         w.micro(f"raot_store{self.width}_{self.kind.value}", to=to, **{"from": some})
-
-    def _element(
-        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, ends: Pair, *, whole: bool
-    ) -> None:
-        """Copies one element; zero outside of a window and behind the last step."""
-        product, zero = self.product, Lit(0.0, to.dtype)
-        line, step = (own + start for own, start in zip(place, first, strict=True))
-        (stop, total), conditions = ends, list[Expr]()
-        if self.zeros and not whole and simplify(stop % self.lines, w.bounds) != 0:
-            conditions.append(below(line, stop))
-        if not self.zeros:
-            line = clamped(line, stop, self.lines, w)
-        at = {**batch, **split(w, self.loops, line)}
-        window = product.window(w, self.load, at)
-        if simplify(total % self.steps, w.bounds) != 0 and not (whole and self.moving):
-            conditions.append(below(step, total))
-        at |= split(w, product.steps, step)
-        conditions += inside(at, window)
-        if conditions:
-            w.add(Store(to.buffer, to.index, zero))
-        with w.when(*conditions):
-            w.add(Store(to.buffer, to.index, product.value(w, self.load, at)))
 
 
 def side_of(
@@ -262,8 +239,7 @@ def side_of(
     lines, steps = size
     loops = product.rows if load == product.found.left else product.columns
     width, along = vectors(product, load, loops, w.bounds)
-    rows = product.contiguous_steps(load) or stride(load, loops[-1].variable) != 1
-    rows = along[0] == product.steps if along else rows or not kind.is_float
+    rows = not along or along[0] == product.steps
     pad = BYTES // kind.bytes if rows or kind.is_half else STEP_PAD
     shape = (lines, steps + pad) if rows else (steps, lines + pad)
     shared = w.reserve(f"{name}_tile", kind, "shared", halves, *shape)
@@ -290,10 +266,10 @@ def vector_axes(
     if load == product.padded:
         one_window = whole_chunks(steps, BYTES // kind.bytes, bounds)
         clipped = symbols_of(product.found.reductions[-1])
-        if kind.is_float or clipped or not one_window:
+        if clipped or not one_window or size < BYTES:
             return []
     every = (*product.found.nest.loops, *steps)
-    axes = (steps, loops) if kind.is_float else (steps,)
+    axes = (steps, loops) if kind.is_float and load != product.padded else (steps,)
     width = size // kind.bytes
     return [own for own in axes if aligned(product, load, own, every, width, bounds)]
 
@@ -310,14 +286,15 @@ def aligned(
     """Whether the elements of a load along the last of `loops` are neighbors, and `width` of them
     from each multiple of that on are aligned and belong to one iteration of the other loops, or are
     neighbors of those of the next one."""
-    inner = loops[-1]
+    inner, near = loops[-1], len(loops) - 1
     steps = {loop.variable: stride(load, loop.variable) for loop in every}
-    dense = all(follow(load, *pair) and pair[0].start == 0 for pair in pairwise(loops))
-    one_axis = {loop.variable for loop in (loops if dense else loops[-1:])}
+    while near > 0 and follow(load, loops[near - 1], loops[near]) and loops[near - 1].start == 0:
+        near -= 1
+    one_axis = {loop.variable for loop in loops[near:]}
     others = [step for name, step in steps.items() if name not in one_axis]
     if steps[inner.variable] != 1 or inner.start != 0 or None in others:
         return False
     start = row_major(load.index, load.buffer.shape).substitute(dict.fromkeys(steps, 0))
     multiples = [start, *(step for step in others if step is not None)]
-    multiples += [] if dense else [inner.extent]
+    multiples += [extent(loops[near:])] if near > 0 else []
     return all(product.divides(width, dim, bounds) for dim in multiples)

@@ -67,10 +67,10 @@ class Tile:
 class Tiles:
     """`large` ones where the tiles are at least `enough`, so that all processors of a device have
     work, else `small` ones, or `short` ones for bytes and `rounding` ones for floats; `slim` ones
-    for few columns; `single` ones where a factor is copied element by element. Short vectors have
-    tiles of more warps, as threads copy more of them: `wide` for large ones, and `medium`. Sums of
-    lines take registers, and so does the rounding of floats: these products have `narrow` tiles
-    for large ones."""
+    for few columns; `single` ones where bytes or floats are gathered. Short vectors and gathered
+    ones have tiles of more warps, as threads copy more of them: `wide` for large ones, and
+    `medium`. Sums of lines take registers, and so does the rounding of floats: these products have
+    `narrow` tiles for large ones."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
@@ -157,7 +157,9 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     width = _width(product, bounds)
     kind = product.found.left.dtype
     if width == 0:
-        return [(tiles.single, ONE)]
+        few = greatest(extent(product.rows), bounds) <= tiles.medium.rows
+        gathered = tiles.medium if few else tiles.wide
+        return [(gathered if kind.is_half else tiles.single, ONE)]
     short = kind.is_half and width < VECTOR
     few = greatest(extent(product.columns), bounds) <= tiles.slim.columns
     if kind.is_half and not short and few:

@@ -6,6 +6,9 @@ Devices multiply bytes in groups along the steps. So the weights of a product ar
 of one pixel of the window, with the channels last where they are a multiple of 16: these are of one
 condition, that the pixel is inside. Sums of integers do not depend on the order of their steps.
 
+Weights of half precision are packed too where no vectors of them are aligned, or for the channels
+of windows. Matrix units add floats in an order of their own.
+
 Zero points of weights are subtracted while compiling, where the results are bytes. That of the
 other factor is a constant for each line, except where windows are clipped.
 """
@@ -43,8 +46,8 @@ from relax_aot.scheduling.packing import GREATEST, Arrays, Packed, elements, pad
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.writer import Writer
 
-VECTOR = 16
-"""Bytes of which each line is a multiple."""
+BYTES = 16
+"""Of which each line is a multiple."""
 EXAMPLES = (
     Example(
         why="weights by rows, both factors with zero points",
@@ -117,6 +120,44 @@ EXAMPLES = (
         target="cuda_mma",
     ),
     Example(
+        why="windows of half precision",
+        before="""
+            symbol n in 1..9
+            const %w: f16[6, 16, 3] = splat 2.0
+            kernel @conv(%x: f16[n, 16, 9], %w: f16[6, 16, 3]) -> (%y: f16[n, 6, 9]) {
+              for b in 0..n {
+                for c in 0..6 {
+                  for j in 0..9 {
+                    local sum: f16 = 0.0:f16
+                    for d in 0..16 {
+                      for l in max(-j + 1, 0)..min(-j + 10, 3) {
+                        sum = (sum + (%x[b, d, j + l - 1] * %w[c, d, l]))
+                      }
+                    }
+                    %y[b, c, j] = sum
+                  }
+                }
+              }
+            }""",
+        after="""
+            kernel @conv(%x: f16[n, 16, 9], %w.lines: f16[6, 48]) -> (%y: f16[n, 6, 9]) {
+              for b in 0..n {
+                for c in 0..6 {
+                  for j in 0..9 {
+                    local sum: f16 = 0.0:f16
+                    for l in max(-j + 1, 0)..min(-j + 10, 3) {
+                      for d in 0..16 {
+                        sum = (sum + (...))
+                      }
+                    }
+                    %y[b, c, j] = sum
+                  }
+                }
+              }
+            }""",
+        target="cuda_mma",
+    ),
+    Example(
         why="weights that are lines already",
         before="""
             symbol n in 1..9
@@ -139,7 +180,7 @@ EXAMPLES = (
 
 def run(module: Module, target: Target) -> Module:
     """The module with packed weights, for targets that multiply bytes."""
-    if DType.I8 not in target.matrices:
+    if not target.matrices or not target.device:
         return module
     return apply_module(module, target, _match)
 
@@ -147,16 +188,18 @@ def run(module: Module, target: Target) -> Module:
 def _match(stmt: For, w: Writer, context: Context) -> Emit | None:
     found = contraction_of(stmt, w.bounds)
     product = product_of(found, context) if found is not None else None
-    if product is None or product.found.sum.dtype is not DType.I32:
+    if product is None or not product.rows or not product.columns or product.found.computed:
         return None
-    if not product.rows or not product.columns:
+    kind = product.found.sum.dtype
+    if kind is not DType.I32 and not kind.is_half:
         return None
     pair = (product.found.left, product.found.right)
     known = [at for at, load in enumerate(pair) if load.buffer.name in context.constants]
     if len(known) != 1:
         return None
-    packing = _Packing(w, product, known[0])
-    return packing.emit if packing.possible and packing.useful else None
+    packing = _Packing(w, context, product, known[0])
+    useful = packing.possible and packing.supported and packing.useful
+    return packing.emit if useful else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +207,7 @@ class _Packing:
     """`side`: which factor the weights are."""
 
     w: Writer
+    context: Context
     product: Product
     side: int
 
@@ -205,10 +249,27 @@ class _Packing:
         others = (product.columns, product.rows)[self.side]
         if vector_axes(product, self.other, others, self.w.bounds):
             return steps
-        whole = [lp for lp in steps if lp.extent % VECTOR == 0 and lp.variable not in self.clipped]
+        width = self.width
+        whole = [lp for lp in steps if lp.extent % width == 0 and lp.variable not in self.clipped]
         near = [lp for lp in whole if stride(self.other, lp.variable) == 1]
         last = (near or whole)[-1:]
         return (*(lp for lp in steps if lp not in last), *last)
+
+    @property
+    def width(self) -> int:
+        """Elements of a vector."""
+        return BYTES // self.load.dtype.bytes
+
+    @property
+    def supported(self) -> bool:
+        """Half-precision values are packed only where all vectors of a line are whole."""
+        target = self.context.target
+        if self.product.found.sum.dtype is DType.I32:
+            return DType.I8 in target.matrices
+        whole = prod(_extents(self.steps)) % self.width == 0
+        same = self.load.dtype is self.other.dtype is self.product.found.sum.dtype
+        unordered = target.partial_sums > 1
+        return same and whole and unordered and self.load.dtype in target.matrices
 
     @property
     def possible(self) -> bool:
@@ -238,6 +299,8 @@ class _Packing:
     @property
     def kind(self) -> tuple[DType, int]:
         """The type of packed weights, and their zero point."""
+        if self.load.dtype.is_half:
+            return self.load.dtype, 0
         low, high = (limit - self.zero for limit in self.load.dtype.limits)
         for kind in (DType.I8, DType.U8):
             least, most = kind.limits
@@ -266,11 +329,12 @@ class _Packing:
 
     def packed(self) -> Buffer:
         (kind, zero), depth = self.kind, prod(_extents(self.steps))
-        shape = (*_extents(self.lead), prod(_extents(self.lines)), round_up(depth, VECTOR))
+        shape = (*_extents(self.lead), prod(_extents(self.lines)), round_up(depth, self.width))
         shift = self.zero - zero
 
         def values(arrays: Arrays) -> Array:
-            return padded(self.matrix(arrays) - shift, shape)
+            matrix = self.matrix(arrays)
+            return padded(matrix - shift if shift else matrix, shape)
 
         name = self.w.fresh(f"{self.load.buffer.name}.lines")
         buffer = Buffer(name, kind, tuple(map(Dim.of, shape)))
@@ -294,7 +358,8 @@ class _Packing:
         names = [loop.variable for loop in loops]
         data = elements(self.load, arrays[self.load.buffer.name], names, _extents(loops))
         shape = (*_extents(self.lead), prod(_extents(self.lines)), -1)
-        matrix: Array = data.astype(np.int64).reshape(shape)
+        wide = data if self.load.dtype.is_half else data.astype(np.int64)
+        matrix: Array = wide.reshape(shape)
         return matrix
 
 
@@ -315,5 +380,7 @@ def _position(loops: Sequence[For]) -> Dim:
 
 
 def _shifted(load: Load, zero: int) -> Expr:
+    if load.dtype.is_half:
+        return load
     value = Cast(load, DType.I32)
     return binary("-", value, Lit(zero, DType.I32)) if zero else value
