@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens per second of language models on this machine with one thread, paired with llama.cpp.
+
+    python benchmarks/language_models.py [--runs 40] [--shape S] [--kinds F32,F16,BF16,Q8_0,Q4_0]
+
+Models have random weights: S = width 288, hidden 768, 6 layers of 6 heads; M = 768, 2048, 12 layers
+of 12 heads; both with a tied vocabulary of 32000. Decode is one token after 16 and 256 others,
+prefill is 64 tokens. Both sides read the same weights and are called alternately, so that a busy
+machine hits both; the median of processor time counts. Our caches of keys and values are float32,
+those of llama.cpp float16, its default. Ours is the library that the project's own CMakeLists.txt
+builds. llama.cpp is the package `llama-cpp-python`; without it, ours is measured alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "S": {"width": 288, "hidden": 768, "layers": 6, "queries": 6, "keys": 6, "size": 48},
+    "M": {"width": 768, "hidden": 2048, "layers": 12, "queries": 12, "keys": 12, "size": 64},
+}
+WORDS, CONTEXT, CHUNK, TOKEN = 32000, 264, 64, 77
+CONTEXTS = (16, 256)
+KINDS = {"F32": None, "F16": None, "BF16": None, "Q8_0": "q8_0", "Q4_0": "q4_0"}
+"""The form of the weights, and the option `quantize` for it."""
+SHIM = """
+#include "lm.h"
+static RAOT_ALIGNAS(64) unsigned char arena[LM_ARENA_BYTES];
+static RAOT_ALIGNAS(64) unsigned char state[LM_STATE_BYTES];
+static float logits[LM_DECODE_LOGITS_COUNT];
+static const struct lm_memory memory = {
+    .arena = arena, .arena_bytes = sizeof arena, .state = state};
+int bench_reset(void) { return lm_init(&memory); }
+int bench_truncate(int length) { return lm_truncate_m(&memory, length); }
+int bench_read(const int32_t *tokens, int count)
+{
+    const struct lm_prefill_dims dims = {.n = count};
+    const struct lm_prefill_inputs in = {.tokens = tokens};
+    const struct lm_prefill_outputs out = {.logits = logits};
+    const struct lm_decode_inputs next = {.token = tokens};
+    const struct lm_decode_outputs found = {.logits = logits};
+    return count == 1 ? lm_decode_run(&memory, &next, &found)
+                      : lm_prefill_run(&memory, &dims, &in, &out);
+}
+"""
+
+
+class Ours:
+    """The shipped library, behind functions with plain arguments."""
+
+    def __init__(self, model: Path, quantize: str | None, folder: Path) -> None:
+        import relax_aot as rx
+
+        entries = rx.load_llm(model, context=CONTEXT, chunk=CHUNK)
+        rx.compile(entries, name="lm", quantize=quantize).write(folder)
+        (folder / "shim.c").write_text(SHIM)
+        build = folder / "build"
+        pic = "-DCMAKE_POSITION_INDEPENDENT_CODE=ON"
+        _run("cmake", "-S", str(folder), "-B", str(build), pic)
+        _run("cmake", "--build", str(build))
+        (archive,) = build.glob("lib*.a")
+        shim, library = str(folder / "shim.c"), str(folder / "lm.so")
+        _run("cc", "-shared", "-fPIC", f"-I{folder}", shim, str(archive), "-lm", "-o", library)
+        self.library = ctypes.CDLL(library)
+
+    def reset(self) -> None:
+        _require(self.library.bench_reset() == 0)
+
+    def truncate(self, length: int) -> None:
+        _require(self.library.bench_truncate(length) == 0)
+
+    def read(self, tokens: list[int], start: int) -> float:
+        """Seconds of tokens behind `start` others, in chunks."""
+        data = (ctypes.c_int32 * len(tokens))(*tokens)
+        before = time.process_time()
+        for first in range(0, len(tokens), CHUNK):
+            count = min(CHUNK, len(tokens) - first)
+            _require(self.library.bench_read(ctypes.byref(data, 4 * first), count) == 0)
+        return time.process_time() - before
+
+
+class Peer:
+    """llama.cpp with one thread."""
+
+    def __init__(self, model: Path) -> None:
+        self.c: Any = importlib.import_module("llama_cpp.llama_cpp")
+        self.quiet = self.c.llama_log_callback(lambda level, text, user: None)
+        self.c.llama_log_set(self.quiet, ctypes.c_void_p(0))
+        self.c.llama_backend_init()
+        self.model = self.c.llama_model_load_from_file(
+            str(model).encode(), self.c.llama_model_default_params()
+        )
+        given = self.c.llama_context_default_params()
+        given.n_ctx, given.n_batch, given.n_ubatch = 512, 256, 256
+        given.n_threads = given.n_threads_batch = 1
+        self.context = self.c.llama_init_from_model(self.model, given)
+        self.memory = self.c.llama_get_memory(self.context)
+
+    def reset(self) -> None:
+        self.c.llama_memory_clear(self.memory, True)
+
+    def truncate(self, length: int) -> None:
+        self.c.llama_memory_seq_rm(self.memory, 0, length, -1)
+
+    def read(self, tokens: list[int], start: int) -> float:
+        batch = self.c.llama_batch_init(len(tokens), 0, 1)
+        batch.n_tokens = len(tokens)
+        for at, token in enumerate(tokens):
+            batch.token[at], batch.pos[at], batch.n_seq_id[at] = token, start + at, 1
+            batch.seq_id[at][0], batch.logits[at] = 0, at == len(tokens) - 1
+        before = time.process_time()
+        status = self.c.llama_decode(self.context, batch)
+        self.c.llama_synchronize(self.context)
+        seconds = time.process_time() - before
+        self.c.llama_batch_free(batch)
+        _require(status == 0)
+        return seconds
+
+
+def _require(condition: bool) -> None:
+    if not condition:
+        raise SystemExit("a call failed")
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+
+
+def measured(sides: list[Ours | Peer], runs: int) -> dict[str, list[float]]:
+    """Tokens per second of each side, by what is measured."""
+    prompt = [(at * 7919 + 3) % WORDS for at in range(max(CONTEXTS))]
+    found: dict[str, list[float]] = {}
+    for context in CONTEXTS:
+        for side in sides:
+            side.reset()
+            side.read(prompt[:context], 0)
+        seconds: list[list[float]] = [[] for _ in sides]
+        for _ in range(runs):
+            for number, side in enumerate(sides):
+                seconds[number].append(side.read([TOKEN], context))
+                side.truncate(context)
+        found[f"decode at {context}"] = [1 / statistics.median(one) for one in seconds]
+    seconds = [[] for _ in sides]
+    for _ in range(max(runs // 4, 3)):
+        for number, side in enumerate(sides):
+            side.reset()
+            seconds[number].append(side.read(prompt[:CHUNK], 0))
+    found[f"prefill of {CHUNK}"] = [CHUNK / statistics.median(one) for one in seconds]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--shape", choices=SHAPES, default="S")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    given = parser.parse_args()
+    from tests.frontends.llm.checkpoints import Llama
+    from tests.frontends.llm.gguf_files import file_of
+
+    has_peer = importlib.util.find_spec("llama_cpp") is not None
+    if not has_peer:
+        print("llama-cpp-python is not installed: ours is measured alone")
+    print("tokens per second          ours  llama.cpp   ratio")
+    for kind in given.kinds.split(","):
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name) / "model.gguf"
+            own = "BF16" if kind == "BF16" else "F32"
+            path.write_bytes(file_of(Llama(words=WORDS, kind=own, **SHAPES[given.shape]), kind))
+            sides: list[Ours | Peer] = [Ours(path, KINDS[kind], Path(name) / "out")]
+            sides += [Peer(path)] if has_peer else []
+            for what, (ours, *peer) in measured(sides, given.runs).items():
+                beside = "".join(f"{other:>11.0f} {ours / other:>6.2f}x" for other in peer)
+                print(f"{kind:<5} {what:<15} {ours:>9.0f}{beside}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
