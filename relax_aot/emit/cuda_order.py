@@ -153,8 +153,8 @@ def _read(stmt: Stmt) -> Iterator[str]:
 COPIES = frozenset(kernel.name for kernel in (*mma.COPIES, *mma_bytes.COPIES, *mma_tf32.COPIES))
 MOST = 16
 """Iterations of a loop that is unrolled for its addresses alone."""
-LONG, LONG_OF_WARP = 4, 1
-"""Iterations up to which compilers take loops of threads apart, and those of warps."""
+LONG = 1
+"""Iterations up to which compilers take a loop apart."""
 
 
 def unrolled(kernel: Kernel) -> Iterator[int]:
@@ -177,17 +177,12 @@ def _unrolled(body: tuple[Stmt, ...], *, within: bool) -> Iterator[int]:
                     yield id(stmt)
                     yield from _unrolled(stmt.body, within=within)
                 else:
-                    most = LONG_OF_WARP if _is_of_warp(stmt.body) else LONG
-                    yield from _unrolled(stmt.body, within=within or here > most)
+                    yield from _unrolled(stmt.body, within=within or here > LONG)
             case For():
                 yield from _unrolled(stmt.body, within=within or not stmt.axis)
             case If():
                 yield from _unrolled(stmt.then, within=within)
                 yield from _unrolled(stmt.otherwise, within=within)
-
-
-def _is_of_warp(body: tuple[Stmt, ...]) -> bool:
-    return any(buffer.scope == LANE for stmt in walk(body) for buffer, _ in _places(stmt))
 
 
 def _has_barrier(body: tuple[Stmt, ...]) -> bool:

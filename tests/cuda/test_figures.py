@@ -91,6 +91,21 @@ CONVOLUTION = """
     }"""
 
 
+POINTS = """
+    symbol n in 1..64
+    kernel @conv(%x: f32[n, 256, 49], %w: f32[512, 256], %b: f32[512]) -> (%y: f32[n, 512, 49]) {
+      for b in 0..n {
+        for c in 0..512 {
+          for i in 0..49 {
+            local sum: f32 = %b[c]
+            for d in 0..256 {
+              sum = fma(%x[b, d, i], %w[c, d], sum)
+            }
+            %y[b, c, i] = max(sum, 0.0:f32)
+          }
+        }
+      }
+    }"""
 BYTES = """
     symbol n in 1..4096
     kernel @dot(%x: i8[n, 768], %w: i8[768, 768], %b: i32[768]) -> (%y: i32[n, 768]) {
@@ -222,7 +237,9 @@ SUBJECTS = {
     "product f32, weights by columns": Subject(
         matmul("f32", "j, k"), product, mostly_ffma, every=True
     ),
+    "product f32 of 64 steps": Subject(matmul("f32", "k, j", 64), product, mostly_ffma, every=True),
     "convolution f32": Subject(CONVOLUTION, product, mostly_ffma),
+    "convolution f32 of points": Subject(POINTS, product, mostly_ffma, every=True),
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
     "attention f16, keys by rows": Subject(BY_ROWS.replace("f32", "f16"), None, attends, 0.125),
     "attention bf16, keys by rows": Subject(BY_ROWS.replace("f32", "bf16"), None, attends, 0.125),

@@ -172,7 +172,7 @@ def start_sums(
         place = sums(i, j)
         w.add(Store(place.buffer, place.index, known))
     if not isinstance(start, Lit):
-        with _each_result(w, batch, lines) as (at, i, j):
+        with _each_result(w, batch, lines, indexed_by(start)) as (at, i, j):
             place = sums(i, j)
             w.place((Store(place.buffer, place.index, start),), {}, at)
 
@@ -187,13 +187,16 @@ def finish_sums(
 
 @contextmanager
 def _each_result(
-    w: Writer, batch: At, lines: tuple[Lines, Lines]
+    w: Writer, batch: At, lines: tuple[Lines, Lines], used: frozenset[str] | None = None
 ) -> Iterator[tuple[dict[str, Dim], Dim, Dim]]:
+    """`used`: the loop variables that matter; others may be beyond the last row or column."""
     at, index = dict(batch), list[Dim]()
     with ExitStack() as stack:
         for one, names in zip(lines, ("i row", "j column"), strict=True):
             variable, name = names.split()
             index.append(stack.enter_context(w.range(variable, one.count)))
+            if used is not None and not used & {loop.variable for loop in one.loops}:
+                continue
             place = one.first + simplify(one.place(index[-1]), w.bounds)
             position = w.let(name, place, ZERO, one.first + one.size)
             stop = extent(one.loops)

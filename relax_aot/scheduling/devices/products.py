@@ -13,7 +13,8 @@ kernels, for the two buffers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_min, simplify
@@ -31,7 +32,7 @@ from relax_aot.ir.loops import (
     apply,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import contraction_of
+from relax_aot.scheduling.contraction import collapsed, contraction_of
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.operands import (
     Lines,
@@ -100,7 +101,7 @@ def product(
     floats = as_floats(found) if found is not None else None
     if floats is None or floats.sum.dtype is not DType.F32:
         return None
-    matrices = product_of(floats, context)
+    matrices = product_of(collapsed(floats), context)
     if matrices is None or not matrices.columns:
         return None
     few = few_rows(matrices, context, w.bounds)
@@ -201,18 +202,30 @@ class _Launch:
         for copy in copies:
             self._put(copy, ZERO)
         w.add(Barrier("thread"))
+        with self._each_part(parts) as (part, half):
+            with w.when(below(part + 1, parts)):
+                for copy in copies:
+                    self._fetch(copy, (part + 1) * tile.steps, total)
+            self._multiply(copies, half, place, sums)
+            for copy in copies:
+                self._put(copy, 1 - half)
+            w.add(Barrier("thread"))
+        finish_sums(*results)
+
+    @contextmanager
+    def _each_part(self, parts: Dim) -> Iterator[tuple[Dim, Dim]]:
+        """Parts and the halves that they are in. A pair of parts is one iteration, so that halves
+        have numbers as addresses, but not where an odd number of parts is known."""
+        w, odd = self.w, parts.is_constant and parts.constant % 2
+        if odd:
+            with w.range("part", parts) as part:
+                yield part, part % 2
+            return
         even = simplify(parts % 2, w.bounds) == 0
         with w.range("pair", ceildiv(parts, 2)) as pair, w.range("half", 2) as half:
             part = w.let("part", pair * 2 + half, ZERO, parts)
             with w.when(*() if even else (below(part, parts),)):
-                with w.when(below(part + 1, parts)):
-                    for copy in copies:
-                        self._fetch(copy, (part + 1) * tile.steps, total)
-                self._multiply(copies, half, place, sums)
-                for copy in copies:
-                    self._put(copy, 1 - half)
-                w.add(Barrier("thread"))
-        finish_sums(*results)
+                yield part, half
 
     def _parts(self, total: Dim) -> Dim:
         """How often a tile is filled. Rather a last part of zeros than one that lacks its pair: a
