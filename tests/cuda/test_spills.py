@@ -119,3 +119,13 @@ def test_products_of_any_depth_spill_nothing(
     source = device_source("model", [device], bounds)
     for sm, toolkit in ((87, 11), (90, 12)):
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
+
+
+def test_products_of_constant_rows_spill_nothing() -> None:
+    text = product_text("f16", "256", "256", transposed=False)
+    text = text.replace("symbol n in 1..4096", "symbol n in 128..128")
+    _, device, bounds = device_form(text, matrix_product)
+    assert device is not None
+    source = device_source("model", [device], bounds)
+    for sm, toolkit in ((87, 12), (90, 13)):
+        assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
