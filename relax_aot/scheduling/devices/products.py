@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import gcd
 
 from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_min, simplify
 from relax_aot.ir.loops import (
@@ -215,9 +216,10 @@ class _Launch:
     @contextmanager
     def _each_part(self, parts: Dim) -> Iterator[tuple[Dim, Dim]]:
         """Parts and the halves that they are in. A pair of parts is one iteration, so that halves
-        have numbers as addresses, but not where an odd number of parts is known."""
+        have numbers as addresses, but not where one part is alone in a large tile, as registers do
+        not suffice for a branch."""
         w, odd = self.w, parts.is_constant and parts.constant % 2
-        if odd:
+        if odd and (self.tile.own > VECTOR or parts == 1):
             with w.range("part", parts) as part:
                 yield part, part % 2
             return
@@ -258,7 +260,9 @@ class _Launch:
             position = part + copy.first + e
             copied = self._parts(total) * self.tile.steps
             partial = simplify(copied - total, w.bounds) != 0
-            conditions = [below(position, total)] if partial else []
+            together = gcd(total.constant, copy.each) if total.is_constant else 1
+            begin = part + copy.first + e // together * together
+            conditions = [below(begin, total)] if partial else []
             at = {**copy.at, **split(w, product.steps, position)}
             conditions += inside(at, copy.ends)
             with w.block() as fetched:
