@@ -7,6 +7,9 @@
 
 #include <stdint.h>
 
+#include "dot_groups.h"
+#include "multiply_half.h"
+
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
 __attribute__((always_inline)) static inline __m512 raot_blocks_scale(const void *scales,
                                                                       int32_t at)
@@ -47,7 +50,7 @@ raot_blocks_lanes(const int32_t bits, float *sums, const int8_t *left, const int
     raot_dot_rows_avx2(bits, raot_blocks_scale, 1, sums, left, weights, sizes->rows, sizes->columns,
                        &given);
 }
-#else
+#elif defined(__ARM_NEON) && defined(__aarch64__)
 __attribute__((always_inline)) static inline float32x4_t raot_blocks_scale(const void *scales,
                                                                            int32_t at)
 {
