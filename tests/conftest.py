@@ -167,7 +167,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks as long what is in no sample, before tests are chosen by their marks. Whoever names
-    files or tests runs all their cases."""
+    files or tests runs all their cases. Names of tests are those of every process: workers compare
+    them."""
+    if named_by_address := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(
+            f"the address of an object is no name of a test: {named_by_address}"
+        )
     whole = [config.rootpath / one for one in config.args] == [ROOT / "tests"]
     if not whole or config.getoption("keyword"):
         return

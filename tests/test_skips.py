@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where everything ought to be here, a skip without a good reason fails (tests/conftest.py)."""
+"""What tests/conftest.py refuses: a skip without a good reason, where everything ought to be here,
+and names of tests that differ between processes."""
 
 from __future__ import annotations
 
@@ -34,6 +35,13 @@ def test_it(tool):
 WHOLE_FILE = """
 import pytest
 pytest.skip({reason!r}, allow_module_level=True)
+"""
+
+BY_ADDRESS = """
+import pytest
+@pytest.mark.parametrize("value", [object()], ids=str)
+def test_it(value):
+    assert value
 """
 
 
@@ -81,3 +89,9 @@ def test_without_the_variables_a_skip_is_a_skip(tmp_path: Path) -> None:
     code, said = outcome(tmp_path, IN_A_TEST.format(reason="no qemu"), {})
     assert code == 0, said
     assert "1 skipped" in said
+
+
+def test_the_address_of_an_object_is_no_name(tmp_path: Path) -> None:
+    code, said = outcome(tmp_path, BY_ADDRESS, {})
+    assert code == pytest.ExitCode.USAGE_ERROR, said
+    assert "the address of an object is no name of a test" in said

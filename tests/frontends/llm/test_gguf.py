@@ -77,7 +77,7 @@ def test_frequencies_are_divided_by_the_factors_of_a_file(tmp_path: Path) -> Non
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.decode], ids=str)
+@pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in KINDS.values() if k.decode])
 def test_blocks_stand_for_what_ggml_says(kind: object, request: pytest.FixtureRequest) -> None:
     quants = pytest.importorskip("gguf.quants")
     (number,) = (number for number, one in KINDS.items() if one is kind)
