@@ -60,7 +60,9 @@ def test_sums_on_a_xavier_are_exact(kind: str) -> None:
 
 @needs_compilers
 @needs_disassembler
-@pytest.mark.parametrize("text", [BYTES, ZEROS, pytest.param(BYTE_WINDOWS, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "text", [ZEROS, *(pytest.param(t, marks=pytest.mark.long) for t in (BYTES, BYTE_WINDOWS))]
+)
 def test_most_instructions_are_products(text: str) -> None:
     """The tool reads no code for sm_72, so that its registers alone are checked."""
     _, device, bounds = device_form(text, byte_product, target=cuda_dp4a.TARGET)

@@ -27,9 +27,18 @@ from tests.scheduling.devices.kernels import Strategy, device_form, inputs
 from tests.scheduling.test_online_softmax import plain
 
 EDGES = ("rows below, at and above a tile",)
+KINDS = (
+    "rows below, at and above a tile", "vectors of two", "odd sizes", "sums that begin with a bias",
+    "a batch of dynamic depth", "windows of bytes", "aligned bytes", "weights of four bits",
+)  # fmt: skip
 FORMS: dict[str, tuple[ModuleType, Strategy, tuple[str, ...]]] = {
     "small_tiles": (test_products, partial(products.product, tiles=test_products.TILES), ()),
     "tiles": (test_products, products.product, EDGES),
+    "kinds_of_small_matrices": (
+        test_matrix_units,
+        partial(matrix_units.matrix_product, tiles=test_matrix_units.TILES),
+        KINDS,
+    ),
     "small_matrices": (
         test_matrix_units,
         partial(matrix_units.matrix_product, tiles=test_matrix_units.TILES),
@@ -46,7 +55,8 @@ FEW_ROWS = [*test_few_rows.CASES]
 @pytest.mark.parametrize(
     "form",
     [
-        "small_matrices",
+        "kinds_of_small_matrices",
+        pytest.param("small_matrices", marks=pytest.mark.long),
         pytest.param("small_tiles", marks=pytest.mark.long),
         pytest.param("tiles", marks=pytest.mark.long),
         pytest.param("matrices", marks=pytest.mark.long),
