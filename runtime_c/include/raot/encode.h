@@ -40,7 +40,7 @@ struct raot_encoder {
 
 static inline enum raot_status raot_encode_put(struct raot_encoder *to, int32_t token)
 {
-    if (to->count == to->capacity) {
+    if (to->count >= to->capacity) {
         return RAOT_ERR_CAPACITY;
     }
     to->tokens[to->count++] = token;
@@ -276,24 +276,28 @@ static inline size_t raot_encode_fill(struct raot_encoder *to, size_t most)
     return added;
 }
 
-/* Puts the prefix of the tokenizer before a part, which is not empty. */
-static inline void raot_encode_prefix(struct raot_encoder *to, int first)
+/* Puts the prefix of the tokenizer before a part, which is not empty; returns 0 if its first code
+   point cannot be normalized. */
+static inline int raot_encode_prefix(struct raot_encoder *to, int first)
 {
     const struct raot_tokenizer *const by = to->tokenizer;
     const size_t bytes = (size_t)by->prefix_bytes;
 
-    (void)raot_encode_fill(to, 1u);
+    if (raot_encode_fill(to, 1u) == 0u) {
+        return 0;
+    }
     if (by->prefix_rule == RAOT_PREFIX_NEVER ||
         (by->prefix_rule == RAOT_PREFIX_FIRST && first == 0)) {
-        return;
+        return 1;
     }
     if (by->prefix_rule != RAOT_PREFIX_ALWAYS && to->filled >= bytes &&
         memcmp(to->window, by->prefix, bytes) == 0) {
-        return;
+        return 1;
     }
     (void)memmove(to->window + bytes, to->window, to->filled);
     (void)memcpy(to->window, by->prefix, bytes);
     to->filled += bytes;
+    return 1;
 }
 
 /* Encodes text without added tokens. */
@@ -311,7 +315,9 @@ static inline enum raot_status raot_encode_part(struct raot_encoder *to, const u
     to->bytes = bytes;
     to->start = 0u;
     to->filled = 0u;
-    raot_encode_prefix(to, first);
+    if (raot_encode_prefix(to, first) == 0) {
+        return RAOT_ERR_CAPACITY;
+    }
     while (status == RAOT_OK) {
         struct raot_match match = raot_match_at(gap);
         const unsigned char *waiting;

@@ -149,6 +149,20 @@ def test_words_and_texts_have_limits() -> None:
 
 
 @pytest.mark.slow
+def test_more_marks_than_are_normalized_are_refused_everywhere() -> None:
+    program, reference = built("qwen2"), made("qwen2")
+    for before in ("", "a b", "<|end|>"):
+        fits, long = (before + "e" + "\u0301" * count for count in (124, 125))
+        given = [fits.encode(), long.encode()]
+        assert program.encode(given) == [reference.encode(fits).ids, CAPACITY]
+
+
+@pytest.mark.slow
+def test_a_negative_capacity_has_no_room() -> None:
+    assert built("llama3", *SANITIZED).encode([b"a"], capacity=-1) == [CAPACITY]
+
+
+@pytest.mark.slow
 def test_unknown_tokens_have_no_text() -> None:
     size = made("gpt2").get_vocab_size()
     assert built("gpt2").decode([size, -2]) == [INDEX, INDEX, b""]

@@ -31,14 +31,14 @@ static void encode(int32_t bytes, uint32_t options, int32_t longest, int32_t cap
     char *const text = memory((size_t)bytes);
     const size_t room = TOY_TOKENIZER_SCRATCH_BYTES(longest);
     void *const scratch = memory(room);
-    int32_t *const tokens = memory(sizeof *tokens * (size_t)capacity);
+    int32_t *const tokens = memory(capacity > 0 ? sizeof *tokens * (size_t)capacity : 0u);
     int32_t answer[2] = {0, 0};
 
     if (fread(text, 1u, (size_t)bytes, stdin) != (size_t)bytes) {
         exit(3);
     }
-    answer[0] = toy_encode(text, (size_t)bytes, options, scratch, room, tokens, capacity,
-                           &answer[1]);
+    answer[0] =
+        toy_encode(text, (size_t)bytes, options, scratch, room, tokens, capacity, &answer[1]);
     write_numbers(answer, 2);
     write_numbers(tokens, answer[1]);
     free(text);
