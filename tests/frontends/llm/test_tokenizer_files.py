@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from relax_aot.emit.tokenizer import emit_tokenizer
@@ -106,6 +107,7 @@ CHANGES: dict[str, tuple[str, Any, str]] = {
     "deep groups": ("pre_tokenizer.pattern", {"Regex": "(" * 1500 + "a" + ")" * 1500}, "20 groups"),
     "an empty match": ("pre_tokenizer.pattern", {"Regex": "a*"}, "matches the empty text"),
     "folds": ("pre_tokenizer.pattern", {"Regex": "(?i:ss)"}, "(?i:) around 'ss'"),
+    "folded properties": ("pre_tokenizer.pattern", {"Regex": r"(?i:[\p{Lu}])"}, "a property in a"),
     "dropped text": (
         "pre_tokenizer",
         {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Removed", "invert": True},
@@ -208,6 +210,36 @@ def test_tokens_that_overlap_are_found_as_the_reference_finds_them_or_refused(
     with pytest.raises(RelaxAotError, match="a<s> and <s> overlap, and only one of them"):
         load({**fields, "added_tokens": [first, late]}, tmp_path)
     load({**fields, "added_tokens": [first, {**late, "content": "<t>"}]}, tmp_path)
+
+
+def test_tokens_of_bytes_need_a_decoder_of_bytes(tmp_path: Path) -> None:
+    fields = changed("model.vocab", {**BASE["model"]["vocab"], "<0x41>": 5})
+    load(fields, tmp_path)
+    mark = "\u2581"
+    replace = {"type": "Replace", "pattern": {"String": mark}, "content": " "}
+    for decoder in (replace, {"type": "Metaspace", "replacement": mark}):
+        load({**fields, "model": BASE["model"], "decoder": decoder}, tmp_path)
+        with pytest.raises(RelaxAotError, match=r"decoder: .* is not supported"):
+            load({**fields, "decoder": decoder}, tmp_path)
+
+
+def test_a_split_sees_the_prefix(tmp_path: Path) -> None:
+    split = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithNext"}
+    fields = changed("pre_tokenizer", split)
+    load(fields, tmp_path)
+    steps = fields["normalizer"]["normalizers"]
+    steps[:] = [steps[1], {**steps[0], "prepend": " "}]
+    with pytest.raises(RelaxAotError, match="MergedWithNext with invert=False"):
+        load(fields, tmp_path)
+
+
+def test_repeated_empty_groups_take_no_time(tmp_path: Path) -> None:
+    pattern = "b|[^b]" + "(" * 20 + "){100}" * 20
+    load(changed("pre_tokenizer.pattern", {"Regex": pattern}), tmp_path)
+    plain = changed("pre_tokenizer.pattern", {"Regex": "b|[^b]"})
+    (table,) = read_tokenizer(tmp_path).patterns
+    load(plain, tmp_path)
+    assert np.array_equal(table, read_tokenizer(tmp_path).patterns[0])
 
 
 VALUES: list[Any] = [

@@ -7,6 +7,7 @@ use are compiled; the tokens are those of the package, for every text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,8 @@ from relax_aot.frontends.llm.tokenizer.vocabulary import MOST_TOKENS, Vocabulary
 
 FILE = "tokenizer.json"
 MOST_ADDED = 20_000
+_BYTE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
+"""A token that the decoder ByteFallback reads as a byte, and `raot/decode_text.h` always."""
 _FIELDS = {
     "version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
     "post_processor", "decoder", "model",
@@ -62,7 +65,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         added,
         frozenset(one.token for one in added if one.special),
         _bytes_of(vocabulary) if byte_level else vocabulary.bytes,
-        spaces_of(root, byte_level=byte_level, has_bytes=has_bytes),
+        spaces_of(root, byte_level=byte_level, has_bytes=any(map(_BYTE.fullmatch, texts))),
         vocabulary.merges,
         vocabulary.scores,
         vocabulary.unknown,

@@ -81,7 +81,9 @@ class _Program:
                 body = self.node(node.part, start)
                 start = self.add(_Split((then, body) if node.lazy else (body, then)))
         for _ in range(node.least):
-            start = self.node(node.part, start)
+            before, start = start, self.node(node.part, start)
+            if start == before:  # Nothing, which nested repetitions would add for years.
+                break
         return start
 
 

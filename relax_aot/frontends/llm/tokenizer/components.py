@@ -133,7 +133,8 @@ def _split(step: Part, to: Division) -> None:
         raise ModelError(f"{step.where}: pattern is {shown(dict(pattern.fields))}")
     text = pattern.text(kind)
     if kind == "String":
-        if text in to.replaced and not any(text in one for one in to.replaced.values()):
+        written = (to.prefix, *to.replaced.values())
+        if text in to.replaced and not any(text in one for one in written):
             return  # No text has it any more.
         text = "".join(f"\\{c}" if c.isascii() and not c.isalnum() else c for c in text)
     if (behavior, invert) not in (("Isolated", False), ("Removed", True)):

@@ -270,6 +270,8 @@ def _class(reader: _Reader) -> Points:
             reader.wrong("a class in a class, which is not supported,")
         start = reader.at
         char = reader.one()
+        if char == "\\" and reader.any_case and reader.next in ("p", "P"):
+            reader.wrong("a property in a class within (?i:), which is not supported,")
         points = _escape(reader) if char == "\\" else _literal(reader, char)
         if reader.next == "-" and reader.text[reader.at + 1 : reader.at + 2] not in ("]", ""):
             reader.at += 1
