@@ -8,6 +8,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -114,3 +115,46 @@ def test_scores_are_those_of_the_model(form: str, blocks: Blocks, tmp_path: Path
         wanted, magnitude = exact(form, given)
         error = np.abs(answer.outputs[0].astype(float) - wanted)
         assert np.all(error <= 2.5 * 2.0**-11 * magnitude + 1e-6)
+
+
+FAR = """
+symbol s in 1..70
+symbol n in 1..80
+func @main(%q: bf16[2, s, 24], %k: bf16[2, n, 24], %v: bf16[2, n, 16], %mask: bf16[s, n]) {
+  %kt: bf16[2, 24, n] = transpose(%k) {perm=[0, 2, 1]}
+  %sums: bf16[2, s, n] = matmul(%q, %kt)
+  %scores: bf16[2, s, n] = add(%sums, %mask)
+  %w: bf16[2, s, n] = softmax(%scores) {axis=2}
+  %y: bf16[2, s, 16] = matmul(%w, %v)
+  return %y
+}
+"""
+
+
+def test_keys_that_are_shut_by_finite_numbers(tmp_path: Path) -> None:
+    """The lowest numbers of bfloat16, and others that are rounded by more than an exponent: for the
+    first keys of all rows, and for all keys of one row, which are of one weight then."""
+    module = fuse(lower(parse(FAR))).module
+    (plain,) = module.kernels
+    kernel = attention(
+        plain, module.bounds, Context(TARGET), [partial(matrices, sizes=[BLOCKS[0]])]
+    )
+    assert kernel is not None
+    jobs, wanted, bf16 = [], [], ml_dtypes.bfloat16
+    for seed, fill in enumerate((float(ml_dtypes.finfo(bf16).min), -1e30, -1.1e10)):
+        rng = np.random.default_rng(seed)
+        shapes = (2, 33, 24), (2, 37, 24), (2, 37, 16)
+        q, k, v = (rng.normal(size=shape).astype(bf16) for shape in shapes)
+        mask = np.zeros((33, 37), bf16)
+        mask[:, :20] = mask[5] = fill
+        sums = np.where(mask == 0, q.astype(float) @ k.astype(float).transpose(0, 2, 1), fill)
+        weights = np.exp(sums - sums.max(axis=2, keepdims=True))
+        weights /= weights.sum(axis=2, keepdims=True)
+        wanted.append((weights @ v.astype(float), weights @ np.abs(v.astype(float))))
+        given = {"q": q, "k": k, "v": v, "mask": mask}
+        feeds_ = tuple(given[buffer.name] for buffer in kernel.inputs)
+        jobs.append(Job(kernel.name, feeds_, {"s": 33, "n": 37}, seed=seed))
+    answers = Shim([kernel], parse(FAR).bounds, tmp_path).run(jobs)
+    for (value, magnitude), answer in zip(wanted, answers, strict=True):
+        error = np.abs(answer.outputs[0].astype(float) - value)
+        assert np.all(error <= 2.5 * 2.0**-8 * magnitude + 1e-6)
