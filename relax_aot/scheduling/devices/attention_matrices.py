@@ -237,7 +237,7 @@ class _Launch:
         self._finish_scores(memory, at)
         if not at.whole and not self._even:
             self._shut(memory, at.key, next_key)
-        self._powers(memory, at.rate)
+        self._powers(memory, at.rate, self._is_far(at.score))
         w.micro("raot_wait_older_copies")
         w.add(Barrier("warp"))
         self._add(memory, sides[1])
@@ -384,18 +384,16 @@ class _Launch:
             inside = Binary("&&", binary("<=", first, column), below(column, length))
             w.add(Store(place.buffer, place.index, Select(inside, place, LOWEST)))
 
-    def _exponent(self, score: Expr, rate: Expr, shift: Expr) -> Expr:
-        """Of base 2. The lowest bfloat16, which masks have, times `rate` is beyond floats; and the
-        rounding of such products beside the peak is more than an exponent."""
-        if self.kind is DType.BF16:
-            return Binary("*", Binary("-", score, shift), rate)
-        return apply("fma", score, rate, shift)
+    def _is_far(self, score: Score) -> bool:
+        """Whether scores may be the lowest bfloat16, as masks are. Times `rate` it is beyond
+        floats, and the rounding of such products beside the peak is more than an exponent."""
+        return self.kind is DType.BF16 and not (score.is_sum and score.start is None)
 
-    def _powers(self, memory: _Registers, rate: Expr) -> None:
+    def _powers(self, memory: _Registers, rate: Expr, far: bool) -> None:
         """The powers of the scores of a block below the new maximum, and their sums."""
         w, (_, count, each, _) = self.w, memory.scores.shape
         minus = Local(w.fresh("minus"), DType.F32)
-        if self.kind is not DType.BF16:
+        if not far:
             w.add(Declare(minus, Binary("*", rate, Lit(-1.0, DType.F32))))
         with self._lane() as lane, w.range("i", count * 2) as i:
             w.add(Store(memory.last, (lane, i), memory.peak[(lane, i)]))
@@ -409,12 +407,12 @@ class _Launch:
             with self._rows(lane, ZERO) as (m, half, i, _):
                 peak, shift = memory.peak[(lane, i)], Local(w.fresh("shift"), DType.F32)
                 safe = Select(Binary("==", peak, LOWEST), ZERO_F32, peak)
-                w.add(Declare(shift, safe if self.kind is DType.BF16 else Binary("*", safe, minus)))
-                below_peak = self._exponent(memory.last[(lane, i)], rate, shift)
+                w.add(Declare(shift, safe if far else Binary("*", safe, minus)))
+                below_peak = _exponent(memory.last[(lane, i)], rate, shift, far=far)
                 w.add(Store(memory.factor, (lane, i), below_peak))
                 with w.range("j", each) as j, w.range("n", 2) as n:
                     place = memory.scores[(lane, m, j, half * 2 + n)]
-                    w.add(Store(place.buffer, place.index, self._exponent(place, rate, shift)))
+                    w.add(Store(place.buffer, place.index, _exponent(place, rate, shift, far=far)))
             first = memory.factor[(lane, ZERO)]
             w.micro("raot_powers_of_2_f32", x=first, count=count * 2)
             with w.range("m", count) as m, w.range("j", each) as j:
@@ -464,3 +462,10 @@ class _Launch:
                 w, product, batch, (rows, columns),
                 lambda i, j: sums[(lane, i // 2, j // 2, i % 2 * 2 + j % 2)],
             )  # fmt: skip
+
+
+def _exponent(score: Expr, rate: Expr, shift: Expr, *, far: bool) -> Expr:
+    """Of base 2. `shift`: the peak where scores are `far`, else its negative product."""
+    if far:
+        return Binary("*", Binary("-", score, shift), rate)
+    return apply("fma", score, rate, shift)
