@@ -386,7 +386,7 @@ class _Launch:
 
     def _is_far(self, score: Score) -> bool:
         """Whether scores may be the lowest bfloat16, as masks are. Times `rate` it is beyond
-        floats, and the rounding of such products beside the peak is more than an exponent."""
+        floats, and the rounding of such products is more than an exponent."""
         return self.kind is DType.BF16 and not (score.is_sum and score.start is None)
 
     def _powers(self, memory: _Registers, rate: Expr, far: bool) -> None:
