@@ -113,6 +113,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Workers of `-n auto`: one for each core; none where files are named on the command line, since
+    the start of workers takes longer than their tests."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return len(os.sched_getaffinity(0)) if whole else 0
+
+
 def clang_format() -> str:
     """clang-format 14, of this environment or of the system. Other versions format otherwise."""
     folder = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
