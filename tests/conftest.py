@@ -114,8 +114,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Workers of `-n auto`: one for each core; none where files are named on the command line, since
-    the start of workers takes longer than their tests."""
+    """Workers of `-n auto`: one for each core, but none where the command line names files.
+
+    The start of workers would take longer than the tests of these files.
+    """
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     return len(os.sched_getaffinity(0)) if whole else 0
 
