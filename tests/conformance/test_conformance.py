@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 
 BATCHES = 40
 """Parts of the whole, each one library of C."""
-GATE_STEP = {"fixed": 150, "symbolic": 150, "apart": 180, "gpu": 70}
+GATE_STEP = {"fixed": 300, "symbolic": 300, "apart": 300, "gpu": 140}
 """The gate takes one case of so many, ..."""
 ALWAYS = {
     "fixed": (
@@ -34,7 +34,7 @@ ALWAYS = {
     "gpu": (),
 }
 """... and those that showed a fault once, ..."""
-REFUSED_STEP = {"fixed": 6, "symbolic": 6, "apart": 12, "gpu": 12}
+REFUSED_STEP = {"fixed": 12, "symbolic": 12, "apart": 24, "gpu": 24}
 """... and one of so many that are refused."""
 
 
