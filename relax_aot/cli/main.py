@@ -36,6 +36,7 @@ from relax_aot.cli.parameters import (
     inputs_option,
     json_option,
 )
+from relax_aot.cli.perplexity import perplexity
 from relax_aot.cli.types import BOARD, FILES
 from relax_aot.errors import RelaxAotError
 from relax_aot.project.packaging import NAMES as PACKAGES
@@ -425,6 +426,7 @@ def bug(
 tools.add_to(cli)
 cli.add_command(llm)
 cli.add_command(chat)
+cli.add_command(perplexity)
 cli_progress.add_options([cli, *cli.commands.values()])
 
 

@@ -59,7 +59,7 @@ def start(
 
 
 def test_every_verb_is_listed() -> None:
-    left = {"bug", "chat", "compare", "demo", "profile", "prove", "runner"}
+    left = {"bug", "chat", "compare", "demo", "perplexity", "profile", "prove", "runner"}
     assert set(cli.commands) == ANSWERS.keys() | left
 
 
@@ -73,9 +73,10 @@ def test_an_answer_that_is_lost_is_one_line_and_code_2(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
     """With nothing in the environment but HOME and PATH: output is buffered there."""
-    prepared(tmp_path)
     for output, why in WHY.items():
-        process = start(command, tmp_path, output, buffered=output != "pipe")
+        folder = tmp_path / output
+        folder.mkdir()
+        process = start(command, prepared(folder), output, buffered=output != "pipe")
         said = process.communicate()[1]
         assert process.returncode == 2, (output, said)
         (line,) = said.splitlines()
