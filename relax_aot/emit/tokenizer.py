@@ -83,7 +83,8 @@ class _Tables:
     def words(self, name: str, words: Words, note: str) -> str:
         """The initializer of a `struct raot_words`."""
         joined = np.frombuffer(b"".join(words.texts), np.uint8)
-        ends = np.cumsum([0, *map(len, words.texts)]).astype(np.uint32)
+        # With two elements also where there are no words: compilers warn about accesses behind one.
+        ends = np.cumsum([0, *map(len, words.texts or [b""])]).astype(np.uint32)
         kept = self.add(f"{name}_bytes", joined, f"bytes of {note}")
         starts = self.add(f"{name}_starts", ends, f"where {note} begin")
         order = self.numbers(f"{name}_sorted", words.listed, f"{note} in the order of their bytes")

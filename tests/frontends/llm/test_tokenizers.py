@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, normalizers
 
 from tests.frontends.llm.tokenizer_files import BYTES, KINDS, texts
 from tests.frontends.llm.tokenizer_program import (
@@ -166,6 +166,17 @@ def test_a_negative_capacity_has_no_room() -> None:
 def test_unknown_tokens_have_no_text() -> None:
     size = made("gpt2").get_vocab_size()
     assert built("gpt2").decode([size, -2]) == [INDEX, INDEX, b""]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["-O1", "-O2", "-Os", "-O3"])
+def test_a_tokenizer_without_special_tokens_has_no_warning(level: str, tmp_path: Path) -> None:
+    words = {text: number for number, text in enumerate([*map(chr, range(97, 123)), "ab"])}
+    plain = Tokenizer(models.BPE(vocab=words, merges=[("a", "b")]))
+    plain.normalizer = normalizers.Replace(" ", "\u2581")
+    plain.decoder = decoders.Replace("\u2581", " ")
+    plain.save(str(tmp_path / "tokenizer.json"))
+    assert program_of(tmp_path, (*STRICT, level)).encode([b"abba"]) == [plain.encode("abba").ids]
 
 
 @pytest.mark.slow
