@@ -11,6 +11,8 @@ from relax_aot.emit.render import render
 from relax_aot.version import VERSION
 
 CHAT = "chat/main.c"
+DEVICE_WORK = "131072"
+"""Bytes of the host in which the tokenizer encodes prompts of a model on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +22,20 @@ class GenerateView:
     name: str
     prefix: str
     version: str
+    device: bool
+    state: bool
+    """Whether the state is a block of the host."""
     arena: str
-    """The member of the memory struct."""
-    arena_bytes: str
-    """Those of the entries."""
+    """The member of the memory struct: that of a GPU is its block on the host."""
+    macro: str
+    """All bytes of this member."""
+    first: str
+    """The bytes in front, which `init` fills."""
+    work: str
+    """The bytes behind them, in which the tokenizer may work."""
+    front: str
+    scratch: str
+    """What these are, in words."""
     length: str
     """The length of the caches, as a part of names."""
     capacity: str
@@ -46,16 +58,26 @@ class GenerateSources:
     chat_cmake: str
 
 
+def _memory(shared: Interface) -> tuple[bool, bool, str, str, str, str, str, str]:
+    """The fields `device` to `scratch`."""
+    if shared.device:
+        first, front = f"{shared.prefix}_DEVICE_BYTES", "what init has on the host"
+        macro = f"{shared.prefix}_GENERATE_DEVICE_BYTES"
+        return True, False, "device", macro, first, DEVICE_WORK, front, "the memory behind that"
+    arena = shared.arenas[0]
+    macro = f"{shared.prefix}_GENERATE_ARENA_BYTES"
+    words = "the arena of the entries", "the arena"
+    return False, True, arena.member, macro, "0", f"{arena.macro}_BYTES", *words
+
+
 def emit_generate(shared: Interface, prefill: Interface, ends: Sequence[int]) -> GenerateSources:
     """The C of a loop over the entries `prefill` and `decode`, which share `lengths` of one state.
     Tokens in `ends` end a text."""
     name, prefix = shared.name, shared.prefix
     (length,) = shared.lengths
-    arena = shared.arenas[0]
     has_dims = bool(prefill.dims)
     view = GenerateView(
-        name, prefix, VERSION, arena.member,
-        f"{arena.macro}_BYTES",
+        name, prefix, VERSION, *_memory(shared),
         length.c_name, length.macro, prefill.dims[0].macro if has_dims else "1",
         prefill.dims[0].c_name if has_dims else "", has_dims, len(ends),
         ", ".join(map(str, [*ends, -1])),

@@ -14,7 +14,7 @@ from relax_aot.frontends.llm.tokenizer.tables import Tokenizer
 from relax_aot.project.companions import Companion, with_companions
 from relax_aot.project.entries import EntriesProject
 
-HOSTED = ("host", "linux")
+HOSTED = ("host", "linux", "cuda")
 """Families of boards with standard input."""
 
 
@@ -37,7 +37,7 @@ def with_text(
     project: EntriesProject, text: TextFiles, form: str = "auto", *, generates: bool = True
 ) -> EntriesProject:
     """The project with a tokenizer, whose tables are text if `form` is c, and with a function that
-    generates text, if it `generates` and does not run on a GPU."""
+    generates text, if it `generates`."""
     sources = emit_tokenizer(text.tokenizer, project.name, form)
     files = {path: content.encode() for path, content in sources.files.items()} | sources.blocks
     block = next(iter(sources.blocks), "")
@@ -46,7 +46,7 @@ def with_text(
             sources.unit, sources.header, files, sources.readme, block, sources.block_macro
         )
     ]  # fmt: skip
-    if generates and not project.shared.device:
+    if generates:
         loop = emit_generate(project.shared, project.entries["prefill"].interface, text.ends)
         chats = project.board.family in HOSTED and not project.shared.weights_apart
         texts = loop.files | (loop.chat if chats else {})

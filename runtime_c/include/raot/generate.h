@@ -9,14 +9,15 @@
 /* Bytes of a part of memory, so that the next one is aligned. */
 #define RAOT_GENERATE_PART(bytes) (((size_t)(bytes) + 63u) / 64u * 64u)
 
-/* The arena of the entries, in which the tokenizer encodes a prompt. */
-#define RAOT_GENERATE_WORK(arena) RAOT_GENERATE_PART((arena) > 8192 ? (arena) : 8192)
+/* Memory in which the tokenizer encodes a prompt: the arena of the entries, if the host has it. */
+#define RAOT_GENERATE_WORK(work) RAOT_GENERATE_PART((work) > 8192 ? (work) : 8192)
 
-/* With logits and a bit of each of `words` tokens, a prompt, and the text of a token. */
-#define RAOT_GENERATE_BYTES(arena, words, context, text)                                \
-    (RAOT_GENERATE_WORK(arena) + RAOT_GENERATE_PART(4u * (size_t)(words)) +             \
-     RAOT_GENERATE_PART(4u * (size_t)(context)) + RAOT_GENERATE_PART((words) / 8 + 1) + \
-     RAOT_GENERATE_PART(text))
+/* Behind `first` bytes: this memory, then logits and a bit of each of `words` tokens, a prompt, and
+   the text of a token. */
+#define RAOT_GENERATE_BYTES(first, work, words, context, text)                               \
+    (RAOT_GENERATE_PART(first) + RAOT_GENERATE_WORK(work) +                                  \
+     RAOT_GENERATE_PART(4u * (size_t)(words)) + RAOT_GENERATE_PART(4u * (size_t)(context)) + \
+     RAOT_GENERATE_PART((words) / 8 + 1) + RAOT_GENERATE_PART(text))
 
 /* Marks tokens in a set that has a bit for each one. */
 static inline void raot_mark_tokens(unsigned char *set, const int32_t *tokens, int32_t count)

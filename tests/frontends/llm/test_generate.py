@@ -18,8 +18,14 @@ from click.testing import CliRunner
 from tokenizers import Tokenizer
 
 import relax_aot as rx
+from relax_aot import driver
 from relax_aot.cli.main import cli
+from relax_aot.frontends.llm import entries_of
+from relax_aot.project.board import load_board
+from relax_aot.project.entries import EntriesProject
+from relax_aot.project.llm import read_text_files, with_text
 from relax_aot.toolchain.compilers import host_compiler
+from relax_aot.verify.host import build_library
 from tests.frontends.llm.checkpoints import Llama
 from tests.frontends.llm.tokenizer_files import KINDS
 from tests.runtime_c.sampling import expected
@@ -270,3 +276,65 @@ def test_a_chat_continues_lines(folder: Path, entries: Any, tokenizer: Tokenizer
         answers.append(tokenizer.decode(found))
     assert done.stdout == "".join(f"{answer}\n" for answer in answers)
     assert f"context {len(tokens)} of {CONTEXT}]" in done.stderr
+
+
+# On a GPU
+
+
+@pytest.fixture(scope="module")
+def device_project(folder: Path) -> EntriesProject:
+    sources = entries_of(folder, CONTEXT, CHUNK)
+    options = driver.Options(name="toy", emit="cuda-source")
+    text = read_text_files(folder)
+    assert text is not None
+    loaded = driver.load_entries(sources, options)
+    return with_text(driver.compile_entries(loaded, load_board("cuda-host"), options), text)
+
+
+@pytest.fixture(scope="module")
+def on_device(device_project: EntriesProject) -> Generator:
+    project = device_project
+    size = next(s.number for s in project.view.sizes if s.macro == "TOY_DEVICE_BYTES")
+    ffi = cffi.FFI()
+    host = "void *arena; size_t arena_bytes; void *state;"
+    ffi.cdef(DECLARED.replace(host, "void *device; size_t device_bytes;"))
+    made = Generator.__new__(Generator)
+    made.ffi, made.library = ffi, ffi.dlopen(str(build_library(project)))
+    made.blocks = [np.zeros(size + (1 << 18), np.uint8)]
+    at = made.blocks[0].ctypes.data + -made.blocks[0].ctypes.data % 64
+    made.memory = ffi.new("struct toy_memory *", [ffi.cast("void *", at), size + (1 << 18) - 64])
+    assert made.library.toy_init(made.memory) == 0
+    return made
+
+
+@pytest.mark.slow
+def test_the_project_of_a_gpu_has_no_warning(
+    device_project: EntriesProject, tmp_path: Path
+) -> None:
+    for path, content in device_project.files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    flags = [flag for flag in FLAGS if flag not in ("-shared", "-fPIC")]
+    command = [*host_compiler().command, *flags, "-fsyntax-only", "-I."]
+    for unit in ("toy_generate.c", "chat/main.c"):
+        done = subprocess.run([*command, unit], cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_gpu_generates_the_text_of_the_host(on_device: Generator, library: Any) -> None:
+    for prompt in (PROMPT, "x", " and then"):
+        assert on_device.library.toy_init(on_device.memory) == 0
+        host = Generator(*library)
+        assert on_device(prompt.encode(), max_tokens=9) == host(prompt.encode(), max_tokens=9)
+    full = on_device(b"again", max_tokens=100)
+    assert (full.status, full.held) == (CAPACITY, CONTEXT)
+    small = on_device.ffi.new("struct toy_memory *", [on_device.memory.device, 5000])
+    before = on_device.blocks[0].copy()
+    counted = on_device.ffi.new("int32_t *", -1)
+    how = on_device.ffi.new("struct toy_sampling *")
+    never = on_device.ffi.callback("int(void *, int32_t, const char *, size_t)", lambda *_: 1)
+    null = on_device.ffi.NULL
+    assert on_device.library.toy_generate(small, b"x", 1, how, never, null, counted) == ARENA
+    assert counted[0] == -1 and np.array_equal(before, on_device.blocks[0])
