@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
-from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_min, simplify
+from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_min, simplify
 from relax_aot.ir.loops import (
     Barrier,
     Buffer,
@@ -48,6 +48,7 @@ from relax_aot.scheduling.devices.operands import (
     split,
     start_sums,
 )
+from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
 
@@ -57,6 +58,8 @@ LANES = (4, 8)
 """How the threads of a warp share the rows and columns of a tile."""
 PAD = 4
 """Floats between rows of a tile in shared memory, which spread steps over banks."""
+FEWEST = 4
+"""Steps of a part at least."""
 MANY = 8
 """Parts of a sum beyond which one more is a ninth of the work at most."""
 
@@ -79,6 +82,14 @@ class Tile:
     @property
     def threads(self) -> int:
         return self.grid[0] * self.grid[1]
+
+    def for_steps(self, total: Dim) -> Tile:
+        """With less steps at a time where a sum has few, so that it has two parts. Compilers load
+        all steps of one part ahead, for which there are no registers."""
+        steps = self.steps
+        while total.is_constant and total.constant <= steps and steps > FEWEST:
+            steps //= 2
+        return replace(self, steps=steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +119,25 @@ def product(
     few = few_rows(matrices, context, w.bounds)
     if few != 1 and not matrices.rows:
         return None
-    blocks = matrices.blocks(tiles.large.rows, tiles.large.columns)
-    many = simplify(dim_min(blocks // tiles.enough, 1), w.bounds)
+    many = _many(matrices, tiles, w.bounds)
     with w.block() as launches:
         for tile, chosen in ((tiles.large, many), (tiles.small, 1 - many)):
             if few != 1 and chosen != 0:
-                _Launch(w, matrices, tile).emit(chosen * (1 - few))
+                _Launch(w, matrices, tile.for_steps(extent(matrices.steps))).emit(
+                    chosen * (1 - few)
+                )
         few_row_launch(w, matrices, few)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
+
+
+def _many(product: Product, tiles: Tiles, bounds: Bounds) -> Dim:
+    """1 for sizes with enough large tiles. There are none where half of each would be empty."""
+    large = tiles.large
+    sides = ((product.rows, large.rows), (product.columns, large.columns))
+    if any(2 * greatest(extent(loops), bounds) <= size for loops, size in sides):
+        return ZERO
+    blocks = product.blocks(large.rows, large.columns)
+    return simplify(dim_min(blocks // tiles.enough, 1), bounds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from relax_aot.evaluation.interpret import RaceError, run_kernel
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Kernel
 from relax_aot.scheduling.devices.launches import launches
 from relax_aot.scheduling.devices.products import Tile, Tiles, product
@@ -135,7 +136,7 @@ HALF = """
       }
     }"""
 CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
-    "rows below, at and above a tile": (matmul(6, 9), tuple({"n": n} for n in (0, 1, 16, 17, 40))),
+    "rows below, at and above a tile": (matmul(6, 17), tuple({"n": n} for n in (0, 1, 16, 17, 40))),
     "both sides of the edges of columns": (matmul(4, 33), ({"n": 3}, {"n": 33})),
     "transposed factors": (matmul(5, 8, rows=False, steps=False), ({"n": 9},)),
     "transposed left": (matmul(8, 8, rows=False), ({"n": 9},)),
@@ -173,6 +174,19 @@ def test_one_launch_of_each_size_has_blocks() -> None:
     for n, expected in ((0, [0, 0]), (1, [0, 1]), (32, [0, 2]), (33, [2, 0]), (40, [2, 0])):
         grids = [launch.grid.evaluate({"n": n}) for launch in launches(device)]
         assert grids == expected, n
+
+
+def test_no_tile_is_half_empty_at_all_sizes() -> None:
+    _, device = both("transposed left")
+    assert len(launches(device)) == 1, "8 columns"
+
+
+def test_few_steps_are_two_parts() -> None:
+    """Compilers load all steps of a single part ahead: spills."""
+    tile = Tile(128, 128, 8, 8)
+    steps = {total: tile.for_steps(Dim.of(total)).steps for total in (1, 4, 5, 8, 9)}
+    assert steps == {1: 4, 4: 4, 5: 4, 8: 4, 9: 8}
+    assert tile.for_steps(Dim.of("n")) == tile
 
 
 def test_planted_faults_are_found() -> None:
