@@ -241,6 +241,15 @@ SUBJECTS = {
     "convolution f32": Subject(CONVOLUTION, product, mostly_ffma),
     "convolution f32 of points": Subject(POINTS, product, mostly_ffma, every=True),
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
+    **{
+        f"attention f32, head size {size}, scaled and masked": Subject(
+            heads(size, MASKED, "%c: f16[]", "%mask: f16[n, n]").replace("f16", "f32"),
+            None,
+            attends,
+            0.125,
+        )
+        for size in (80, 128, 256)
+    },
     "attention f16, keys by rows": Subject(BY_ROWS.replace("f32", "f16"), None, attends, 0.125),
     "attention bf16, keys by rows": Subject(BY_ROWS.replace("f32", "bf16"), None, attends, 0.125),
     **{

@@ -120,6 +120,22 @@ def test_printed_attention_has_the_results_of_rows(tmp_path: Path) -> None:
         np.testing.assert_allclose(answer.outputs[0], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("room", test_attention.ROOMS)
+def test_printed_attention_of_large_heads_has_the_results_of_rows(
+    room: int, tmp_path: Path
+) -> None:
+    rows, kernel, bounds = test_attention.large_heads(room)
+    jobs = []
+    for s, n, kind in test_attention.CASES:
+        named = test_attention.heads_of(s, n, kind)
+        data = tuple(named[buffer.name] for buffer in kernel.inputs)
+        jobs.append(Job(kernel.name, data, {"s": s, "n": n}, n))
+    for job, answer in zip(jobs, Shim([kernel], bounds, tmp_path).run(jobs), strict=True):
+        (expected,) = run_kernel(rows, job.inputs, job.sizes)
+        np.testing.assert_allclose(answer.outputs[0], expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.long
 def test_printed_attention_of_half_precision_is_as_exact_as_that(tmp_path: Path) -> None:
     form, bounds = "neighbors", Bounds.of({"s": (1, 50), "n": (0, 80)})
