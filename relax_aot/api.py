@@ -254,7 +254,8 @@ def _loaded_entries(source: Mapping[str, Any] | Entries, options: Options) -> En
     if not isinstance(source, Entries):
         return driver.load_entries(arguments.named("source", source), options)
     if options.bounds or options.fix or options.state or options.assume or options.window:
-        return driver.load_entries(dict(source.modules), options)
+        loaded = driver.load_entries(dict(source.modules), options)
+        return replace(loaded, prelude=source.prelude)
     return source
 
 
@@ -264,15 +265,18 @@ def load_llm(
     context: int | None = None,
     chunk: int = CHUNK,
     logits: str = "last",
+    prefix: str | Sequence[int] | None = None,
 ) -> Entries:
     """Load a language model from a folder in Hugging Face layout (config.json and safetensors), or
     from a GGUF file. Its entries `prefill(tokens)` and `decode(token)` share weights and caches of
     `context` tokens, by default those of the model, at most 1024. `chunk` is the most tokens of one
-    prefill. `logits` is last (prefill returns those of its last token) or all."""
+    prefill. `logits` is last (prefill returns those of its last token) or all. `prefix` is what all
+    texts begin with, as text or tokens: `compile` computes its keys and values."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
     size, rows = arguments.number("chunk", chunk), arguments.text("logits", logits)
-    return driver.load_entries(entries_of(folder, most, size, rows), Options())
+    sources = entries_of(folder, most, size, rows)
+    return driver.load_llm(sources, folder, Options(), arguments.prefix(prefix))
 
 
 def parse(
@@ -313,6 +317,11 @@ def save(module: Module | Entries, path: str | os.PathLike[str]) -> Path:
     """Write the module (or entries) as text for `load` (or `parse_entries`), and large constants to
     a `.npz` next to it."""
     arguments.kind("module", module, (Module, Entries), "a module or entries")
+    if isinstance(module, Entries) and module.prelude:
+        raise EntryError(
+            "the text of entries has no calls that are made while compiling: save the model without"
+            " its prefix"
+        )
     return save_text(module, arguments.path("path", path))
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from relax_aot.errors import RelaxAotError
 
 
@@ -58,6 +60,15 @@ def paths(name: str, value: object) -> tuple[str | os.PathLike[str], ...]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise _wrong(name, "a list of paths", value)
     return tuple(path(f"each of {name}", one) for one in value)
+
+
+def prefix(value: object) -> bytes | tuple[int, ...] | None:
+    """What texts begin with: text, or tokens."""
+    if value is None or isinstance(value, str):
+        return None if value is None else value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes) or not isinstance(value, Sequence | np.ndarray):
+        raise _wrong("prefix", "a string or a list of tokens", value)
+    return tuple(number("each token of prefix", one) for one in value)
 
 
 def named(name: str, value: object) -> Mapping[str, Any]:

@@ -21,9 +21,11 @@ from relax_aot import (
     transforms,
 )
 from relax_aot.emit.c_names import identifier
+from relax_aot.emit.initial import Initial
 from relax_aot.emit.layers import FUNCTIONS
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import entries as frontends_entries
+from relax_aot.frontends import llm
 from relax_aot.frontends.text import SHARED_DATA, data_beside, text_of, write_data
 from relax_aot.fusion.summary import Summary
 from relax_aot.ir import check
@@ -44,12 +46,15 @@ from relax_aot.project.cuda import Device, assemble_device, assemble_device_entr
 from relax_aot.project.cuda_board import require_device
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
+from relax_aot.project.llm import read_text_files
 from relax_aot.quantization.summary import Quantized
 from relax_aot.scheduling import threads
 from relax_aot.scheduling.targets import find as find_target
 from relax_aot.toolchain import nvrtc
 from relax_aot.transforms import fold_constants, integers, reassociate
 from relax_aot.verify import fused_kernels
+from relax_aot.verify.prelude import after_calls
+from relax_aot.verify.text import HostTokenizer
 
 SHOWN = 5
 """Names in one message."""
@@ -331,6 +336,33 @@ def load_entries(sources: Mapping[str, Any], options: Options) -> Entries:
     return _with_numbers(frontends_entries.load_entries(sources, imported(options)))
 
 
+def load_llm(
+    sources: Mapping[str, llm.Entry],
+    folder: str | os.PathLike[str],
+    options: Options,
+    prefix: bytes | Sequence[int] | None = None,
+) -> Entries:
+    """The entries of the language model in a folder. The keys and values of a prefix, a text or
+    tokens, are in the state from the beginning."""
+    entries = load_entries(sources, options)
+    if prefix is None:
+        return entries
+    tokens = _tokens(Path(folder), prefix) if isinstance(prefix, bytes) else prefix
+    return replace(entries, prelude=llm.prefix_calls(sources, tokens))
+
+
+def _tokens(folder: Path, text: bytes) -> list[int]:
+    """By the tokenizer of a checkpoint; names of special tokens in the text are these tokens."""
+    files = read_text_files(folder)
+    if files is None:
+        raise RelaxAotError(
+            f"{folder} has no tokenizer.json, which the text of a prefix needs; give its tokens in"
+            " Python: load_llm(..., prefix=[1, 2])"
+        )
+    tokens: list[int] = HostTokenizer(files.tokenizer).encode(text, special=True).tolist()
+    return tokens
+
+
 def read_entries(path: Path, options: Options) -> Entries:
     """The text of several entries, with the data of large constants."""
     data = data_beside(path)
@@ -340,7 +372,8 @@ def read_entries(path: Path, options: Options) -> Entries:
 
 def _with_numbers(entries: Entries) -> Entries:
     """A size that can have one value only is that number; it has one bound in all entries."""
-    return Entries(tuple((name, _with_fixed_sizes(module)) for name, module in entries.modules))
+    modules = tuple((name, _with_fixed_sizes(module)) for name, module in entries.modules)
+    return replace(entries, modules=modules)
 
 
 def compile_entries(
@@ -351,6 +384,7 @@ def compile_entries(
 ) -> EntriesProject:
     """Entries -> one project. `dump_folder` receives every stage's text form, a folder for each
     entry."""
+    initial = _initial(entries, board, options)
     entries, quantized = _coded_entries(entries, options)
     planned: dict[str, _Planned] = {}
     table = _externs(options)
@@ -380,8 +414,24 @@ def compile_entries(
     return assemble_entries(
         parts, name, board, options.weights, options.optimize, _regions(board, options),
         stepwise=options.stepwise, ordered=options.numerics == "ordered", also=options.further,
-        threads=options.threads, functions=options.functions,
+        threads=options.threads, functions=options.functions, initial=initial,
     )  # fmt: skip
+
+
+def _initial(entries: Entries, board: Board, options: Options) -> Initial:
+    """What calls that are made while compiling leave in the states. They are made by the same
+    entries on this machine."""
+    if not entries.prelude:
+        return Initial()
+    if board.cuda is not None:
+        raise RelaxAotError(
+            f"the board {board.name} has a GPU, on which init clears the state: calls while"
+            " compiling are for other boards"
+        )
+    step("computing the initial state")
+    plain = replace(entries, prelude=())
+    own = replace(options, weights="auto", stepwise=False, threads=1)
+    return after_calls(compile_entries(plain, load_board("host"), own), entries.prelude)
 
 
 def _device(board: Board, options: Options) -> Device:

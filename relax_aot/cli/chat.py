@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from relax_aot.cli.parameters import prefix_option, read_prefix
 from relax_aot.cli.types import FILES
 from relax_aot.errors import RelaxAotError
 
@@ -18,6 +19,7 @@ from relax_aot.errors import RelaxAotError
 @click.argument("model", type=FILES)
 @click.option("--context", type=int, metavar="N", help="Tokens that the caches hold.")
 @click.option("--chunk", type=int, default=64, metavar="N", help="Most tokens of one prefill.")
+@prefix_option
 @click.option(
     "--template",
     metavar="TEXT",
@@ -31,7 +33,12 @@ from relax_aot.errors import RelaxAotError
 @click.option("--seed", type=int, metavar="S", help="Of the random numbers.")
 @click.option("--max-tokens", type=int, metavar="N", help="Most tokens of one answer.")
 def chat(
-    model: str, context: int | None, chunk: int, template: str | None, **sampling: float | None
+    model: str,
+    context: int | None,
+    chunk: int,
+    prefix: str | None,
+    template: str | None,
+    **sampling: float | None,
 ) -> None:
     """Continue texts with the language model MODEL on this machine.
 
@@ -54,7 +61,7 @@ def chat(
     sources = entries_of(model, context, chunk)
     name = identifier(sources["prefill"].checkpoint.name).lower()
     options = driver.Options(name=name)
-    entries = driver.load_entries(sources, options)
+    entries = driver.load_llm(sources, model, options, read_prefix(prefix))
     project = with_text(driver.compile_entries(entries, load_board("host"), options), text)
     program = build_chat(project)
     click.echo(f"ready after {time.monotonic() - start:.1f} s; a line is a prompt", err=True)

@@ -10,7 +10,14 @@ from typing import Any
 import click
 
 from relax_aot.cli.output import write_json
-from relax_aot.cli.parameters import board_option, code, folder_option, json_option
+from relax_aot.cli.parameters import (
+    board_option,
+    code,
+    folder_option,
+    json_option,
+    prefix_option,
+    read_prefix,
+)
 from relax_aot.cli.types import FILES
 from relax_aot.project.packaging import NAMES as PACKAGES
 
@@ -37,6 +44,7 @@ from relax_aot.project.packaging import NAMES as PACKAGES
     default=True,
     help="Add the tokenizer of tokenizer.json and NAME_generate, or leave them out.",
 )
+@prefix_option
 @click.option("--package", type=click.Choice(PACKAGES), default="flat", help="Build system.")
 @json_option
 @code
@@ -48,6 +56,7 @@ def llm(
     chunk: int,
     logits: str,
     tokenizer: bool,
+    prefix: str | None,
     package: str,
     json_file: str | None,
     **chosen: Any,
@@ -70,7 +79,7 @@ def llm(
     options = options_of((), (), (), (), **chosen)
     sources = entries_of(model, context, chunk, logits)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
-    entries = driver.load_entries(sources, options)
+    entries = driver.load_llm(sources, model, options, read_prefix(prefix))
     text = read_text_files(Path(model)) if tokenizer else None
     project = driver.compile_entries(entries, load_board(board), replace(options, name=name), dump)
     if text is not None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ import click
 from relax_aot.cli.types import BOARD, FILES
 from relax_aot.emit.layers import FUNCTIONS
 from relax_aot.emit.weights import FORMS
+from relax_aot.errors import RelaxAotError
 from relax_aot.project.cuda_board import EMIT
 from relax_aot.scheduling.threads import GREATEST
 
@@ -31,6 +33,21 @@ inputs_option = click.option(
     help="Inputs by name. Repeatable.  [default: random, with a fixed seed]",
 )
 entry_option = click.option("--entry", metavar="NAME", help="Name of one of several entries.")
+
+prefix_option = click.option(
+    "--prefix",
+    type=FILES,
+    metavar="FILE",
+    help="Text that all texts begin with; its keys and values are computed while compiling.",
+)
+
+
+def read_prefix(file: str | None) -> bytes | None:
+    """The text of `--prefix`."""
+    try:
+        return None if file is None else Path(file).read_bytes()
+    except OSError as error:
+        raise RelaxAotError(f"cannot read {file}: {error.strerror}") from error
 
 
 def board_option(default: str | None, kind: str = "Target board") -> Decorator:

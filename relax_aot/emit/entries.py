@@ -17,6 +17,7 @@ from relax_aot.emit.c_names import Names, comment, identifier
 from relax_aot.emit.contexts import RunContext, gpu_port, make_contexts
 from relax_aot.emit.functions import shared_functions
 from relax_aot.emit.header import SizeView, arena_sizes, device_sizes, memory_sizes
+from relax_aot.emit.initial import NOTHING, Initial
 from relax_aot.emit.interface import (
     STEP_FUNCTIONS,
     TAKEN_MACROS,
@@ -64,10 +65,12 @@ def emit_entries(
     threads: int = 1,
     ordered: bool = False,
     functions: str = "auto",
+    initial: Initial = NOTHING,
 ) -> Sources:
     """The C of these entries; `regions` are the board's, of which some hold constants."""
-    common = common_interface(parts, identifier(name).lower())
+    common = initial.of_lengths(common_interface(parts, identifier(name).lower()))
     constants, same = common_constants(parts)
+    constants += initial.constants(common)
     apart = weights == "blob" and bool(constants)
     interfaces = tuple(
         interface_of(
@@ -103,7 +106,8 @@ def emit_entries(
         for context in contexts
     )
     shared = shared_view(shared_interface(common, interfaces), contexts, views, stored)
-    return rendered(shared, views, externs)
+    first = tuple(initial.statements(common, stored.names))
+    return rendered(replace(shared, initial=first), views, externs)
 
 
 # What is shared

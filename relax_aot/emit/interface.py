@@ -37,6 +37,8 @@ class DimField:
     source: str
     c_name: str
     macro: str
+    first: int = 0
+    """Of a length, the rows that init sets."""
 
     @property
     def pinned(self) -> bool:

@@ -131,6 +131,8 @@ class ModelView:
     """The arena of a model whose kernels run on a GPU."""
     extern_units: tuple[str, ...]
     """C files of externs that are compiled with the model."""
+    initial: tuple[str, ...] = ()
+    """Statements of init that copy the first contents of states."""
 
     @property
     def numerics(self) -> str:

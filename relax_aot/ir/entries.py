@@ -4,9 +4,13 @@ sizes are shared where they are the same."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from relax_aot.ir.graph import Module
+from relax_aot.ir.graph import Array, Module
+
+EntryCall = tuple[str, Mapping[str, Array]]
+"""The name of an entry, and its inputs by name."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,8 @@ class Entries:
 
     modules: tuple[tuple[str, Module], ...]
     """Pairs of name and module."""
+    prelude: tuple[EntryCall, ...] = field(default=(), compare=False, repr=False)
+    """Calls that are made while compiling: init sets the state as they leave it."""
 
     def __str__(self) -> str:
         return "\n".join(f"entry {name}\n\n{module}" for name, module in self.modules)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relax_aot.emit.entries import Part, emit_entries
+from relax_aot.emit.initial import NOTHING, Initial
 from relax_aot.emit.interface import DimField, Interface
 from relax_aot.emit.sources import Sources
 from relax_aot.emit.view import ModelView
@@ -114,14 +115,16 @@ def assemble_entries(
     also: Sequence[str] = (),
     threads: int = 1,
     functions: str = "auto",
+    initial: Initial = NOTHING,
 ) -> EntriesProject:
+    """`initial` are the contents of states that do not begin with zeros."""
     externs = _union([part.table for part in parts])
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
     sharing = sharing_of(board, optimize)
     sources = emit_entries(
         emitted, name, externs, weights, sharing, regions, stepwise=stepwise,
         options=options_text(board, optimize, weights, also, stepwise=stepwise), threads=threads,
-        ordered=ordered, functions=functions,
+        ordered=ordered, functions=functions, initial=initial,
     )  # fmt: skip
     interfaces = {
         part.name: view.interface for part, view in zip(parts, sources.entries, strict=True)

@@ -71,7 +71,7 @@ def emulate(
 
 def calls_of(program: Program, samples: Sequence[Sample], always: Mapping[str, int]) -> list[Case]:
     """By arrays. A size that shapes the state is what the first call that determines it shows.
-    Growing states are empty before the first call."""
+    Growing states have the rows that init sets before the first call."""
     asked: list[tuple[str, tuple[Array, ...], dict[str, int]]] = []
     first: dict[str, int] = {}
     for entry, arrays, sizes in (_checked(sample, program) for sample in samples):
@@ -86,7 +86,7 @@ def calls_of(program: Program, samples: Sequence[Sample], always: Mapping[str, i
         asked.append((entry, inputs, given))
     held = {f.source: first[f.source] for f in program.shaping if f.source in first}
     cases = []
-    lengths = dict.fromkeys((f.source for f in program.shared.lengths), 0)
+    lengths = {f.source: f.first for f in program.shared.lengths}
     capacities = program.shared.capacities
     for entry, inputs, given in asked:
         known = program.sizes(entry, inputs, {**lengths, **given}, held, anew=True)

@@ -24,9 +24,10 @@ class Holder(Protocol):
 
 
 def lengths_of(holder: Holder, fields: Sequence[DimField], *, exists: bool) -> dict[str, int]:
-    """The lengths by the names of the source; those of a state that does not exist are 0."""
+    """The lengths by the names of the source; those of a state that does not exist are what
+    init sets."""
     return {
-        field.source: holder.get_length(index) if exists else 0
+        field.source: holder.get_length(index) if exists else field.first
         for index, field in enumerate(fields)
     }
 
@@ -42,7 +43,12 @@ def truncated(
             length = wanted[field.source]
             if abs(length) >= 2**31:
                 raise InputError(f"the length {field.source} is {length}; sizes in C are int32_t")
-            empty = 0 if length == 0 else ERR_SIZE
+            if not exists and field.first and length != field.first:
+                raise InputError(
+                    f"the first call creates the state, with {field.source}={field.first}: truncate"
+                    " it after a call"
+                )
+            empty = 0 if length == field.first else ERR_SIZE
             status = holder.truncate_length(index, length) if exists else empty
             if status:
                 refused.append((field.c_name, status))

@@ -193,8 +193,23 @@ def states_of(
     """The states of an entry in a state block, by the source's names of the outputs that they
     keep; several entries share the block."""
     own = parts_of(project)[entry]
-    interface, module, found = own.interface, own.source_module, {}
-    starts, rows = _starts(project), after(interface, sizes)
+    found = states_at(project, entry, sizes, after(own.interface, sizes), block)
+    outputs = {part.source: part.output for part in own.interface.states}
+    return {own.source_module.source_name(outputs[name]): data for name, data in found.items()}
+
+
+def states_at(
+    project: Built,
+    entry: str,
+    sizes: Mapping[str, int],
+    rows: Mapping[str, int],
+    block: Array,
+) -> dict[str, Array]:
+    """The same by the source's names of inputs, where growing states hold so many `rows`, by the
+    symbols of their lengths."""
+    own = parts_of(project)[entry]
+    interface, found = own.interface, {}
+    starts = _starts(project)
     for part in interface.states:
         start = starts[part.source]
         shape = tuple(size.evaluate(sizes) for size in part.type.shape)
@@ -202,9 +217,9 @@ def states_of(
         count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         data = block[start : start + count].copy().view(dtype).reshape(shape)
         if part.length:
-            first = _first_row(interface, module.source_name(part.length), block)
+            first = _first_row(interface, own.source_module.source_name(part.length), block)
             data = data.take(range(first, first + rows[part.length]), axis=part.axis)
-        found[module.source_name(part.output)] = data.astype(part.type.dtype.numpy)
+        found[part.source] = data.astype(part.type.dtype.numpy)
     return found
 
 

@@ -9,9 +9,12 @@ pack them.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound
@@ -22,6 +25,7 @@ from relax_aot.frontends.llm.layers import Net
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.sizes import Shared
 from relax_aot.ir.dims import Dim
+from relax_aot.ir.entries import EntryCall
 from relax_aot.ir.graph import Module, Symbol
 from relax_aot.ir.types import DType, TensorType
 
@@ -67,6 +71,25 @@ def entries_of(
         "prefill": Entry(checkpoint, shape, context, min(chunk, context), logits == "all"),
         "decode": Entry(checkpoint, shape, context, None, every_row=False),
     }
+
+
+def prefix_calls(entries: Mapping[str, Entry], tokens: Sequence[int]) -> tuple[EntryCall, ...]:
+    """The calls that read a prefix, which all texts begin with."""
+    entry = entries["prefill"]
+    assert entry.chunk is not None
+    if not 1 <= len(tokens) < entry.context:
+        raise WrongBound(
+            f"the prefix has {len(tokens)} tokens: with a context of {entry.context}, it has 1 to"
+            f" {entry.context - 1}, so that a prompt has room"
+        )
+    unknown = [token for token in tokens if not 0 <= token < entry.shape.words]
+    if unknown:
+        raise ModelError(
+            f"the prefix has the token {unknown[0]}, but {entry.checkpoint.name} knows 0 to"
+            f" {entry.shape.words - 1}"
+        )
+    parts = (tokens[start : start + entry.chunk] for start in range(0, len(tokens), entry.chunk))
+    return tuple(("prefill", {"tokens": np.array(part, np.int32)}) for part in parts)
 
 
 def accepts(source: Any) -> bool:

@@ -123,9 +123,13 @@ def tokenizer(folder: Path) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def library(folder: Path) -> tuple[Any, Any]:
-    out = folder.parent / "out"
+    return built(folder, folder.parent / "out")
+
+
+def built(folder: Path, out: Path, *more: str) -> tuple[Any, Any]:
+    """The project of the model, as a library."""
     options = ["--context", str(CONTEXT), "--chunk", str(CHUNK), "--name", "toy", "-o", str(out)]
-    done = CliRunner().invoke(cli, ["llm", str(folder), *options])
+    done = CliRunner().invoke(cli, ["llm", str(folder), *options, *more])
     assert done.exit_code == 0, done.output
     (out / "sizes.c").write_text(SIZES)
     units = ["toy.c", "toy_weights.c", "toy_tokenizer.c", "toy_generate.c", "sizes.c"]
@@ -247,6 +251,27 @@ def test_a_full_context_ends_the_text(generator: Generator) -> None:
         full = generator(b" x", temperature=5.0, seed=full.held)
     assert full.status == CAPACITY
     assert full.held <= CONTEXT
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_texts_begin_with_a_prefix(
+    folder: Path, entries: Any, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    (tmp_path / "prefix.txt").write_text("def f<|end_of_text|>(x)")
+    first = tokenizer.encode("def f<|end_of_text|>(x)").ids
+    prompt = tokenizer.encode(": return", add_special_tokens=False).ids
+    wanted, near = continued(entries, [*first, *prompt], 0, 6, {})
+    fixed = Generator(*built(folder, tmp_path / "out", "--prefix", str(tmp_path / "prefix.txt")))
+    assert fixed.library.toy_get_m(fixed.memory) == len(first)
+    found = fixed(b": return", max_tokens=6)
+    assert near or (found.tokens, found.held) == (wanted, len(first) + len(prompt) + len(wanted))
+
+
+def test_a_prefix_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
+    for command in (["chat", str(folder)], ["llm", str(folder), "-o", str(tmp_path / "out")]):
+        done = CliRunner().invoke(cli, [*command, "--prefix", str(tmp_path / "none.txt")])
+        assert "none.txt: No such file" in str(done.exception)
 
 
 def test_a_chat_needs_a_tokenizer_and_the_place_of_the_line(tmp_path: Path) -> None:
