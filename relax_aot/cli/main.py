@@ -218,6 +218,7 @@ def verify(
         reference = reference or ("numpy" if options.quantize else default_reference(models[0]))
         verify_values(models[0], board, options, run["at"], run["inputs"], tolerance, reference)
     model = models[0] if entries is None else entries
+    run["cycles"] = json_file is not None
     end_verify(verify_one(model, board, options, dump, reference, labels, run), json_file)
 
 
@@ -337,6 +338,13 @@ def prove(model: str, output: str | None, board: str, seconds: float | None, **c
 @board_option("mps2-an386", "Emulated board")
 @click.option("--at", metavar="n=77,m=3", help="Sizes of the run.  [default: highest sizes]")
 @inputs_option
+@click.option("--cycles", is_flag=True, help="Also estimate the cycles of each kernel.")
+@click.option(
+    "--measured",
+    type=FILES,
+    metavar="FILE",
+    help="Cycles of kernels on a board, a line NAME CYCLES each, to show next to the estimates.",
+)
 @json_option
 @common
 def profile_command(
@@ -345,18 +353,23 @@ def profile_command(
     board: str,
     at: str | None,
     inputs: tuple[str, ...],
+    cycles: bool,
+    measured: str | None,
     json_file: str | None,
     **chosen: Any,
 ) -> None:
     """Count the instructions of each kernel on an emulated board."""
+    from relax_aot.verify.profile import read_measured
     from relax_aot.verify.table import profile_lines
 
+    times = None if measured is None else read_measured(Path(measured))
     project = _one_project(models, entry, board, chosen)
-    found = _profile(project, parse_at(at) if at else None, inputs)
+    estimates = cycles or times is not None
+    found = _profile(project, parse_at(at) if at else None, inputs, cycles=estimates)
     if json_file:
-        write_json(found.as_json(), json_file)
+        write_json(found.as_json() | ({"measured": times} if times else {}), json_file)
     if json_file != "-":
-        for line in profile_lines(found):
+        for line in profile_lines(found, times):
             click.echo(line)
 
 
@@ -378,13 +391,19 @@ def _one_project(
     return driver.compile_model(models[0], board, _options(chosen), dump)
 
 
-def _profile(project: Project, at: Mapping[str, int] | None, inputs: tuple[str, ...]) -> Profile:
+def _profile(
+    project: Project,
+    at: Mapping[str, int] | None,
+    inputs: tuple[str, ...],
+    *,
+    cycles: bool = False,
+) -> Profile:
     """Profile one call at these sizes, by default the highest."""
     from relax_aot.verify.profile import profile
     from relax_aot.verify.samples import cases_of
 
     cases = cases_of(project.interface, (at or {},), read_inputs(inputs))
-    return profile(project, cases[0])
+    return profile(project, cases[0], cycles=cycles)
 
 
 @cli.command()

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from relax_aot.binaries.elf import Function, ModelTable, Program
 from relax_aot.cache import cached_folder, digest_of
-from relax_aot.emulation.harness import FunctionCost
+from relax_aot.emulation.cycles import BlockRuns, Estimator
+from relax_aot.emulation.harness import Count, FunctionCost
+from relax_aot.project.board import Board
 from relax_aot.resources import data_dir
 from relax_aot.toolchain import tools
 
@@ -72,33 +74,90 @@ def plugin(interface: int) -> Path:
     return cached_folder("counter", digest, make) / PLUGIN_NAME
 
 
-def plugin_arguments(interface: int, window: Window, functions: bool) -> list[str]:
-    settings = {
-        "out": COUNTS_FILE,
-        "start": f"{window.start:#x}",
-        "stop": f"{window.stop.start:#x}-{window.stop.end:#x}",
-        "blocks": "1" if functions else "0",
-    }
+def plugin_arguments(
+    interface: int,
+    window: Window,
+    functions: bool,
+    flash: Board | None = None,
+    marks: Sequence[int] = (),
+) -> list[str]:
+    """`flash`: the board whose reads of flash are counted by block, too. `marks`: addresses of
+    functions whose blocks are counted together with those that they call."""
+    settings = [
+        ("out", COUNTS_FILE),
+        ("start", f"{window.start:#x}"),
+        ("stop", f"{window.stop.start:#x}-{window.stop.end:#x}"),
+        ("blocks", "1" if functions else "0"),
+        *(("mark", f"{address:#x}") for address in marks),
+    ]
+    if flash is not None and flash.timing is not None and flash.timing.flash_wait_states:
+        memory, timing = flash.first_memory("flash"), flash.timing
+        settings += [
+            ("flash", f"{memory.origin:#x}-{memory.end:#x}"),
+            ("line", str(timing.line_bytes)),
+            ("fetches", str(timing.instruction_lines)),
+            ("reads", str(timing.data_lines)),
+        ]
     path = str(plugin(interface)).replace(",", ",,")
-    return ["-plugin", ",".join([path, *(f"{key}={value}" for key, value in settings.items())])]
+    return ["-plugin", ",".join([path, *(f"{key}={value}" for key, value in settings)])]
 
 
-def read_counts(program: Program, text: str) -> list[tuple[int, tuple[FunctionCost, ...]]]:
+@dataclass
+class _Call:
+    """What is known of a call so far: blocks, and the function that was marked last."""
+
+    blocks: list[tuple[int, int]] = field(default_factory=list)
+    details: list[BlockRuns] = field(default_factory=list)
+    marked: list[str] = field(default_factory=list)
+    """By block: the marked function that it belongs to."""
+    mark: str = ""
+
+
+def read_counts(program: Program, text: str, estimator: Estimator | None = None) -> list[Count]:
     """One entry per call; functions by cost, the dearest first."""
     counts = []
-    costs: dict[str, int] = {}
+    call = _Call()
     for line in text.splitlines():
         match line.split():
-            case ["block", address, instructions]:
-                function = program.function_at(int(address, 16))
-                name = function.name if function is not None else "?"
-                costs[name] = costs.get(name, 0) + int(instructions)
+            case ["block", address, instructions, *detail]:
+                call.blocks.append((int(address, 16), int(instructions)))
+                call.marked.append(call.mark)
+                if detail:
+                    call.details.append(BlockRuns(*call.blocks[-1], *map(int, detail)))
+            case ["mark", address]:
+                call.mark = _name(program, int(address, 16))
             case ["call", total]:
-                counts.append((int(total), _sorted(costs)))
-                costs = {}
+                counts.append(_count(program, int(total), call, estimator))
+                call = _Call()
     return counts
 
 
-def _sorted(costs: dict[str, int]) -> tuple[FunctionCost, ...]:
-    pairs: Sequence[tuple[str, int]] = sorted(costs.items(), key=lambda pair: (-pair[1], pair[0]))
-    return tuple(FunctionCost(name, cost) for name, cost in pairs)
+def _count(program: Program, total: int, call: _Call, estimator: Estimator | None) -> Count:
+    complete = estimator is not None and len(call.details) == len(call.blocks)
+    cycles = estimator.cycles(call.details) if estimator and complete else None
+    names = [_name(program, address) for address, _ in call.blocks]
+    whole = None if cycles is None else round(sum(cycles))
+    functions = _by_name(names, call.blocks, cycles)
+    marked = [cost for cost in _by_name(call.marked, call.blocks, cycles) if cost.name]
+    return Count(total, functions, whole, tuple(marked))
+
+
+def _name(program: Program, address: int) -> str:
+    function = program.function_at(address)
+    return function.name if function is not None else "?"
+
+
+def _by_name(
+    names: Sequence[str], blocks: Sequence[tuple[int, int]], cycles: Sequence[float] | None
+) -> tuple[FunctionCost, ...]:
+    instructions: dict[str, int] = {}
+    estimates: dict[str, float] = {}
+    for number, (name, (_, count)) in enumerate(zip(names, blocks, strict=True)):
+        instructions[name] = instructions.get(name, 0) + count
+        if cycles is not None:
+            estimates[name] = estimates.get(name, 0) + cycles[number]
+    pairs = sorted(instructions.items(), key=lambda pair: (-pair[1], pair[0]))
+    return tuple(
+        FunctionCost(name, cost, None if cycles is None else round(estimates[name]))
+        for name, cost in pairs
+    )

@@ -52,10 +52,22 @@ class HarnessCall:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCost:
-    """Instructions that a function itself ran in one call."""
+    """Instructions that a function itself ran in one call, and an estimate of their cycles."""
 
     name: str
     instructions: int
+    cycles: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What an emulator counted of one call. `cycles` are an estimate."""
+
+    instructions: int
+    functions: tuple[FunctionCost, ...]
+    cycles: int | None = None
+    marked: tuple[FunctionCost, ...] = ()
+    """Functions that were asked for, with what they call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,10 @@ class HarnessResult:
     functions: tuple[FunctionCost, ...] = ()
     state: bytes = b""
     """The state block after the call."""
+    cycles: int | None = None
+    """An estimate, where one was asked for."""
+    marked: tuple[FunctionCost, ...] = ()
+    """Functions that were asked for, with what they call."""
 
     @property
     def guards_ok(self) -> bool:
@@ -158,15 +174,19 @@ def _names(names: tuple[str, ...], bits: int) -> tuple[str, ...]:
     return tuple(name for bit, name in enumerate(names) if bits >> bit & 1)
 
 
-def with_counts(
-    results: Sequence[HarnessResult], counts: Sequence[tuple[int, tuple[FunctionCost, ...]]]
-) -> list[HarnessResult]:
+def with_counts(results: Sequence[HarnessResult], counts: Sequence[Count]) -> list[HarnessResult]:
     """Counts exist for the calls that ran, in order."""
     waiting = iter(counts)
     joined = []
     for result in results:
         count = next(waiting, None) if result.ran else None
         if count is not None:
-            result = replace(result, instructions=count[0], functions=count[1])
+            result = replace(
+                result,
+                instructions=count.instructions,
+                functions=count.functions,
+                cycles=count.cycles,
+                marked=count.marked,
+            )
         joined.append(result)
     return joined

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,6 +28,7 @@ from relax_aot.emulation.counter import (
     read_counts,
     window_of,
 )
+from relax_aot.emulation.cycles import Estimator
 from relax_aot.emulation.faults import fault_of_lockup, fault_of_record
 from relax_aot.emulation.harness import (
     FAULT_FILE,
@@ -73,12 +74,16 @@ def run_image(
     timeout: float = TIMEOUT_SECONDS,
     *,
     functions: bool = False,
+    cycles: bool = False,
+    marked: Collection[str] = (),
 ) -> list[HarnessResult]:
     """Run the calls in order, in one program. One result per call.
 
-    `functions` also gives the instructions of each function. Where the emulator cannot
-    count, `instructions` is None.
+    `functions` also gives the instructions of each function, `cycles` estimates of cycles, and
+    `marked` those of functions with what they call. Where the emulator cannot count, `instructions`
+    and `cycles` are None.
     """
+    estimator = Estimator(image.elf, board) if cycles else None
     emulator = require_emulator(board)
     program = _program(image.elf, image.elf.stat().st_mtime_ns)
     model = program.model_table()
@@ -91,14 +96,16 @@ def run_image(
         command = _command(emulator, image.elf)
         interface = plugin_interface(command[0])
         if interface is not None:
-            command[1:1] = plugin_arguments(interface, window, functions)
+            flash = board if cycles else None
+            marks = [f.start for f in program.functions if f.name.partition(".")[0] in marked]
+            arguments = plugin_arguments(interface, window, functions or cycles, flash, marks)
+            command[1:1] = arguments
     step(f"running on {board.name}: {len(calls)} calls")
     ended = run_command(command, files, timeout)
     finished()
     results = decode_response(model, ended.files.get(RESPONSE_FILE, b""))
-    results = with_counts(
-        results, read_counts(program, ended.files.get(COUNTS_FILE, b"").decode("ascii"))
-    )
+    lines = ended.files.get(COUNTS_FILE, b"").decode("ascii")
+    results = with_counts(results, read_counts(program, lines, estimator))
     if ended.code is None:
         raise EmulatorTimeout(
             f"{board.name}: {len(results)} of {len(calls)} calls finished in {timeout:g}"

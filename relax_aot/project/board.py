@@ -28,6 +28,7 @@ from relax_aot.plugins import (
 from relax_aot.project.board_table import BoardError, Table
 from relax_aot.project.cores import Named, problems
 from relax_aot.project.cuda_board import Cuda, read_cuda
+from relax_aot.project.timing import Timing, read_timing
 from relax_aot.resources import data_dir
 
 FAMILIES = ("host", "cortex_m", "linux", "cuda", "component")
@@ -107,6 +108,8 @@ class Board:
     uart: Uart | None = None
     cuda: Cuda | None = None
     """The GPU of a board of the family `cuda`."""
+    timing: Timing | None = None
+    """Clock and flash, for estimates of cycles; None: memories without wait states."""
 
     @property
     def has_wide_addresses(self) -> bool:
@@ -227,7 +230,7 @@ def _check_regions(top: Table, memories: Sequence[Memory], regions: Sequence[Reg
 def _board(name: str, top: Table) -> Board:
     top.only(
         "title", "family", "cpu", "features", "stack", "source", "notes",
-        "compiler", "memory", "region", "emulator", "serial", "cuda",
+        "compiler", "memory", "region", "emulator", "serial", "cuda", "timing",
     )  # fmt: skip
     family = top.choice("family", FAMILIES)
     compiler = top.table("compiler")
@@ -252,6 +255,7 @@ def _board(name: str, top: Table) -> Board:
         notes=top.optional_text("notes"),
         uart=_uart(top, family),
         cuda=cuda,
+        timing=read_timing(top, family),
     )
     _check_core(top, board)
     return board

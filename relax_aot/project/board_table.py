@@ -77,6 +77,12 @@ class Table:
             raise self.fail(key, "a whole number from 1 on")
         return value
 
+    def number(self, key: str) -> int:
+        value = self.data.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self.fail(key, "a whole number from 0 on")
+        return value
+
     def counts(self, key: str) -> tuple[int, ...]:
         value = self.data.get(key)
         good = isinstance(value, list) and all(type(v) is int and v > 0 for v in value)

@@ -53,6 +53,8 @@ class Emulation:
     """The measured stack of `<name>_run`."""
     state: bytes = b""
     """The state block after the run."""
+    cycles_estimated: int | None = None
+    """An estimate of the cycles of `<name>_run`, where one was asked for."""
 
 
 EntrySample = tuple[str, Mapping[str, Array]] | tuple[str, Mapping[str, Array], Mapping[str, int]]
@@ -118,10 +120,14 @@ Runner = Callable[[Image, Board, Sequence[HarnessCall]], list[HarnessResult]]
 """Where an image's calls are run: an emulator, or a board at the end of a line."""
 
 
-def emulate_cases(project: Built, cases: Sequence[Case]) -> list[Emulation]:
-    """Runs the cases in one program. A case that is `anew`, and the first, clears the state."""
+def emulate_cases(
+    project: Built, cases: Sequence[Case], *, cycles: bool = False
+) -> list[Emulation]:
+    """Runs the cases in one program. A case that is `anew`, and the first, clears the state.
+    `cycles` estimates these, too."""
     require_emulator(project.board)
-    return run_cases(project, cases, partial(run_image, timeout=TIMEOUT_SECONDS))
+    runner = partial(run_image, timeout=TIMEOUT_SECONDS, cycles=cycles)
+    return run_cases(project, cases, runner)
 
 
 def run_cases(project: Built, cases: Sequence[Case], runner: Runner) -> list[Emulation]:
@@ -166,7 +172,9 @@ def _emulation(
         raw = RawResult(0, result.sizes, data, guards_ok=True, untouched=False)
         outputs = program.outputs(case.entry, sizes, raw)
     stack = max(result.stack_bytes - above, 0)
-    return Emulation(result.status, outputs, result.instructions, stack, result.state)
+    return Emulation(
+        result.status, outputs, result.instructions, stack, result.state, result.cycles
+    )
 
 
 def build_image(project: Built, folder: Path, outside: str = FILES) -> Image:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.emit.interface import Interface
+from relax_aot.emulation.cycles import can_estimate
 from relax_aot.emulation.serial_line import BAUD, on_port
 from relax_aot.errors import RelaxAotError
 from relax_aot.evaluation.reference import KernelResults
@@ -78,6 +79,8 @@ class Job:
     """What a quantized model was made from; a second table compares with it."""
     labels: Array | None = None
     """The right class of each sample of `inputs`."""
+    cycles: bool = False
+    """Estimate cycles on boards whose core has instruction times."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class Run:
     """Which of several was called."""
     states: tuple[Difference, ...] = ()
     """What the state holds after the call, by the names of the outputs that it keeps."""
+    cycles_estimated: int | None = None
 
     @property
     def compared(self) -> tuple[Difference, ...]:
@@ -164,6 +168,7 @@ def _run_json(run: Run) -> dict[str, Any]:
         "status": run.status,
         "ok": run.ok,
         "instructions": run.instructions,
+        "cycles_estimated": run.cycles_estimated,
         "seconds": run.seconds,
         "outputs": [_difference_json(d) for d in run.outputs],
         **({"states": [_difference_json(d) for d in run.states]} if run.states else {}),
@@ -195,6 +200,7 @@ class Answer:
     instructions: int | None
     seconds: float
     states: dict[str, Array] = field(default_factory=dict)
+    cycles_estimated: int | None = None
 
 
 def default_reference(source: Any) -> str:
@@ -275,8 +281,9 @@ def _judged(
         for found in (answer.outputs, answer.states)
     )
     return Run(
-        dims, answer.status, answer.instructions, answer.seconds, outputs, case.entry, states
-    )
+        dims, answer.status, answer.instructions, answer.seconds, outputs, case.entry, states,
+        answer.cycles_estimated,
+    )  # fmt: skip
 
 
 class ThreadsDiffer(RelaxAotError):
@@ -337,7 +344,7 @@ def _states(project: Built, case: Case, block: Array | None) -> dict[str, Array]
 def _on_board(project: Built, cases: Sequence[Case], job: Job) -> list[Answer]:
     start = time.perf_counter()
     emulations = (
-        emulate_cases(project, cases)
+        emulate_cases(project, cases, cycles=job.cycles and can_estimate(project.board))
         if job.port is None
         else run_cases(project, cases, on_port(job.port, job.baud))
     )
@@ -346,7 +353,9 @@ def _on_board(project: Built, cases: Sequence[Case], job: Job) -> list[Answer]:
     for case, e in zip(cases, emulations, strict=True):
         block = np.frombuffer(e.state, np.uint8) if e.status == 0 else None
         states = _states(project, case, block)
-        answers.append(Answer(e.status, e.outputs, e.instructions, seconds, states))
+        answers.append(
+            Answer(e.status, e.outputs, e.instructions, seconds, states, e.cycles_estimated)
+        )
     return answers
 
 

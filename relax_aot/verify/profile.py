@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from relax_aot.emit.contexts import Layer
-from relax_aot.emulation.harness import HarnessCall, HarnessResult
+from relax_aot.emulation.cycles import NoEstimate
+from relax_aot.emulation.harness import FunctionCost, HarnessCall, HarnessResult
 from relax_aot.emulation.qemu import EmulatorError, require_emulator, run_image
+from relax_aot.errors import RelaxAotError
 from relax_aot.project import Project
 from relax_aot.verify.emulate import TIMEOUT_SECONDS, build_image
 from relax_aot.verify.host import StatusError
@@ -37,12 +39,15 @@ class KernelProfile:
     origin: str
     instructions: int
     share: float
+    cycles_estimated: int | None = None
+    with_callees: int | None = None
+    """An estimate of the cycles of a kernel and of all that it calls, as a hook around it takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """One call. `instructions` are all of it; `as_shipped` those of the build without this
-    profile's changes."""
+    profile's changes. Cycles are estimates, where they were asked for."""
 
     model: str
     board: str
@@ -50,39 +55,86 @@ class Profile:
     instructions: int
     as_shipped: int
     kernels: tuple[KernelProfile, ...]
+    cycles_estimated: int | None = None
+    cycles_as_shipped: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def profile(project: Project, case: Case) -> Profile:
-    """Runs `case` once; kernels that cost most come first."""
+def profile(project: Project, case: Case, *, cycles: bool = False) -> Profile:
+    """Runs `case` once; kernels that cost most come first. `cycles` estimates these, too."""
     require_emulator(project.board)
-    counted = _run(_apart(project), case)
-    shipped = _run(project, case).instructions
+    layers = [layer for kernel in project.view.kernels for layer, _ in kernel.layers]
+    counted = _run(_apart(project), case, cycles, layers if cycles else ())
+    shipped = _run(project, case, cycles)
     total = counted.instructions
-    if total is None or shipped is None:
+    if total is None or shipped.instructions is None:
         raise EmulatorError(
             f"the emulator of {project.board.name} cannot count instructions:"
             " it supports no plugins"
         )
+    if cycles and counted.cycles is None:
+        raise NoEstimate(
+            f"cycles of {project.board.name} cannot be estimated: its emulator does not count"
+            " jumps and reads of flash; install qemu-system-arm"
+        )
     origins = dict(layer for kernel in project.view.kernels for layer in kernel.layers)
+    found = _by_name(counted.functions)
+    whole = _by_name(counted.marked)
     rows = tuple(
-        KernelProfile(name, origins.get(name, ""), count, count / max(total, 1))
-        for name, count in sorted(_by_name(counted).items(), key=lambda row: (-row[1], row[0]))
+        KernelProfile(
+            name,
+            origins.get(name, ""),
+            count,
+            count / max(total, 1),
+            estimate if cycles else None,
+            whole[name][1] if name in whole else None,
+        )
+        for name, (count, estimate) in sorted(
+            found.items(), key=lambda row: (-row[1][cycles], row[0])
+        )
     )
     dims = {f.source: case.sizes[f.symbol.name] for f in project.interface.sizes}
-    return Profile(project.name, project.board.name, dims, total, shipped, rows)
+    return Profile(
+        project.name,
+        project.board.name,
+        dims,
+        total,
+        shipped.instructions,
+        rows,
+        counted.cycles,
+        shipped.cycles,
+    )
 
 
-def _by_name(counted: HarnessResult) -> dict[str, int]:
-    """The compiler appends to the names of functions that it made for fixed arguments."""
-    counts: dict[str, int] = {}
-    for cost in counted.functions:
+def _by_name(costs: Sequence[FunctionCost]) -> dict[str, tuple[int, int]]:
+    """Instructions and cycles. The compiler appends to the names of functions that it made for
+    fixed arguments."""
+    counts: dict[str, tuple[int, int]] = {}
+    for cost in costs:
         name = cost.name.partition(".")[0]
         if cost.instructions:
-            counts[name] = counts.get(name, 0) + cost.instructions
+            count, cycles = counts.get(name, (0, 0))
+            counts[name] = count + cost.instructions, cycles + (cost.cycles or 0)
     return counts
+
+
+def read_measured(path: Path) -> dict[str, float]:
+    """Cycles of kernels as a board printed them: a line `NAME CYCLES` for each, with spaces, a
+    comma or a colon between. Other lines are skipped; the mean where a name comes again."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise RelaxAotError(f"cannot read {path}: {error.strerror}") from error
+    cycles: dict[str, list[int]] = {}
+    for line in text.splitlines():
+        found = re.fullmatch(r"\s*([A-Za-z_]\w*)[\s,:=]+(\d+)\s*", line)
+        if found:
+            cycles.setdefault(found[1], []).append(int(found[2]))
+    if not cycles:
+        raise RelaxAotError(f"{path}: no line is the name of a kernel and its cycles")
+    return {name: sum(each) / len(each) for name, each in cycles.items()}
 
 
 def _apart(project: Project) -> Project:
@@ -122,7 +174,7 @@ def _with_copies(text: str, layers: Sequence[Layer]) -> str:
     return text
 
 
-def _run(project: Project, case: Case) -> HarnessResult:
+def _run(project: Project, case: Case, cycles: bool, marked: Sequence[str] = ()) -> HarnessResult:
     interface = project.interface
     require_shapes(interface, case.sizes, case.inputs)
     calls = [
@@ -135,7 +187,10 @@ def _run(project: Project, case: Case) -> HarnessResult:
     ]
     with tempfile.TemporaryDirectory(prefix="relax_aot-") as scratch:
         image = build_image(project, Path(scratch))
-        *_, result = run_image(image, project.board, calls, TIMEOUT_SECONDS, functions=True)
+        *_, result = run_image(
+            image, project.board, calls, TIMEOUT_SECONDS,
+            functions=True, cycles=cycles, marked=marked,
+        )  # fmt: skip
     if result.status:
         raise StatusError(result.status, f"{interface.name}_run")
     return result

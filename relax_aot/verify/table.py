@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from relax_aot.plugins import GROUPS, plugin_names
 from relax_aot.project.board import Board, all_boards, load_board, same_core
 from relax_aot.toolchain import doctor, tools
 from relax_aot.verify.job import Result, Run, Target
-from relax_aot.verify.profile import Profile
+from relax_aot.verify.profile import KernelProfile, Profile
 from relax_aot.verify.samples import sizes_text
 
 RUN_COLUMNS = ("sizes", "status", "worst difference", "of allowed", "wrong", "instructions")
@@ -90,8 +91,8 @@ def run_cells(run: Run) -> tuple[str, ...]:
     return sizes, str(run.status), f"{worst:.3g}", f"{share:.2f}", str(wrong), count
 
 
-def profile_lines(found: Profile) -> list[str]:
-    """What costs most comes first."""
+def profile_lines(found: Profile, measured: Mapping[str, float] | None = None) -> list[str]:
+    """What costs most comes first. `measured` are cycles of kernels on a board."""
     sizes = ", ".join(f"{name}={size}" for name, size in found.dims.items()) or "fixed sizes"
     lines = [
         (
@@ -99,12 +100,38 @@ def profile_lines(found: Profile) -> list[str]:
             f" ({found.as_shipped:,} if the compiler may inline kernels)"
         )
     ]
-    lines += [
-        f"{row.instructions:>14,}  {100 * row.share:5.1f} %  {row.function}"
-        + (f"  ({row.origin})" if row.origin else "")
-        for row in found.kernels
-    ]
+    if found.cycles_estimated is None:
+        return lines + [
+            f"{row.instructions:>14,}  {100 * row.share:5.1f} %  {_of_kernel(row)}"
+            for row in found.kernels
+        ]
+    lines.append(
+        f"an estimate: {found.cycles_estimated:,} cycles ({found.cycles_as_shipped:,} if the"
+        " compiler may inline kernels)"
+    )
+    head = f"{'instructions':>14}  {'est. cycles':>14}  {'share':>7}"
+    beside = f"  {'with callees':>14}  {'measured':>14}  {'ratio':>5}"
+    lines.append(head + (beside if measured is not None else ""))
+    for row in found.kernels:
+        estimate = row.cycles_estimated or 0
+        share = 100 * estimate / max(found.cycles_estimated, 1)
+        text = f"{row.instructions:>14,}  {estimate:>14,}  {share:5.1f} %"
+        if measured is not None:
+            text += _measured_cells(measured.get(row.function), row.with_callees)
+        lines.append(f"{text}  {_of_kernel(row)}")
     return lines
+
+
+def _of_kernel(row: KernelProfile) -> str:
+    return row.function + (f"  ({row.origin})" if row.origin else "")
+
+
+def _measured_cells(cycles: float | None, estimate: int | None) -> str:
+    """The estimate with callees, measured cycles, and how many times the estimate they are."""
+    known = cycles is not None and estimate
+    ratio = f"{cycles / estimate:5.2f}" if cycles is not None and estimate else f"{'-':>5}"
+    measured = f"{cycles:,.0f}" if known else "-"
+    return f"  {shown(estimate):>14}  {measured:>14}  {ratio}"
 
 
 def shown(value: int | None) -> str:
