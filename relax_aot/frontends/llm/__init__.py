@@ -20,7 +20,7 @@ from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound
 from relax_aot.frontends.llm.architectures import shape_of
 from relax_aot.frontends.llm.checkpoint import Checkpoint, read_checkpoint
-from relax_aot.frontends.llm.decoder import Shape, build, ignored
+from relax_aot.frontends.llm.decoder import Shape, build, ignored, within
 from relax_aot.frontends.llm.layers import Net
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.sizes import Shared
@@ -61,12 +61,13 @@ def entries_of(
     if not 1 <= context <= shape.longest:
         raise WrongBound(
             f"the context {context}: {checkpoint.name} is compiled for 1 to {shape.longest} tokens,"
-            " for which it was trained and which its attention sees"
+            " for which it was trained"
         )
     if chunk < 1:
         raise WrongBound(f"the chunk {chunk}: a prefill has at least 1 token")
     if logits not in LOGITS:
         raise ModelError(f"logits is one of {', '.join(LOGITS)}, not {logits!r}")
+    shape = within(shape, context)
     return {
         "prefill": Entry(checkpoint, shape, context, min(chunk, context), logits == "all"),
         "decode": Entry(checkpoint, shape, context, None, every_row=False),

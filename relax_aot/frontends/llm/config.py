@@ -13,7 +13,7 @@ from relax_aot.frontends import ModelError, UnsupportedError
 from relax_aot.frontends.bounds import printable
 
 GREATEST_SIZE = 2**24
-"""Of a width, a vocabulary or a number of layers: larger ones are errors of the file."""
+"""Of a width, a vocabulary or a context: larger ones are errors of the file."""
 LEAST_NUMBER, GREATEST_NUMBER = map(float, (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
@@ -27,11 +27,16 @@ class Config:
     def __contains__(self, name: str) -> bool:
         return self.fields.get(name) is not None
 
-    def size(self, name: str, default: int | None = None) -> int:
+    def filled(self, **defaults: Any) -> Config:
+        """With these values of fields that are not there."""
+        given = {name: value for name, value in self.fields.items() if value is not None}
+        return Config(self.file, {**defaults, **given})
+
+    def size(self, name: str, default: int | None = None, most: int = GREATEST_SIZE) -> int:
         """A size of at least 1."""
         value = self._value(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= GREATEST_SIZE:
-            raise self.wrong(name, f"a number from 1 to {GREATEST_SIZE}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise self.wrong(name, f"a number from 1 to {most}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
@@ -42,11 +47,32 @@ class Config:
             raise self.wrong(name, "a positive number of float32")
         return float(value)
 
+    def limit(self, name: str) -> float | None:
+        """A positive number, if it is there."""
+        return self.number(name) if name in self else None
+
     def flag(self, name: str, *, default: bool = False) -> bool:
         value = self._value(name, default)
         if not isinstance(value, bool):
             raise self.wrong(name, "true or false")
         return value
+
+    def each(self, name: str, count: int, *allowed: Any) -> list[Any] | None:
+        """A list with one of the allowed values for each of `count` layers; None if it is not
+        there."""
+        values = self.fields.get(name)
+        if values is None:
+            return None
+        if not isinstance(values, list) or len(values) < count:
+            raise self.wrong(name, f"a list of {count}")
+        strange = [one for one in values[:count] if one not in allowed]
+        if strange:
+            listed = " or ".join(map(str, allowed))
+            raise UnsupportedError(
+                f"{self.file}: {name} has {_shown(strange[0])}, which is not supported, only"
+                f" {listed}"
+            )
+        return values[:count]
 
     def part(self, name: str) -> Config | None:
         """An object in this one."""
@@ -78,4 +104,4 @@ class Config:
 
 
 def _shown(value: Any) -> str:
-    return printable(str(value))
+    return printable(str(value)[:200])

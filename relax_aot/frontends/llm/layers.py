@@ -8,17 +8,29 @@ products multiply by their transpose. Weights of half precision are decoded wher
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from relax_aot.frontends.llm.checkpoint import Checkpoint
+from relax_aot.frontends.llm.rotary import Rotation
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import State, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array
+
+ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "silu": ("swish", {"alpha": 1.0}),
+    "swish": ("swish", {"alpha": 1.0}),
+    "gelu": ("gelu", {"approximate": "none"}),
+    "gelu_new": ("gelu", {"approximate": "tanh"}),
+    "gelu_pytorch_tanh": ("gelu", {"approximate": "tanh"}),
+    "relu": ("relu", {}),
+}
+"""Activations by their names in `config.json`, as ops and their attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +40,18 @@ class Heads:
     queries: int
     keys: int
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What attention makes of scores, and which keys a query sees."""
+
+    scale: float
+    """Of scores."""
+    window: int | None = None
+    """Of so many tokens, the query's own among them; None: of all."""
+    cap: float | None = None
+    """Scores become cap * tanh(score / cap)."""
 
 
 @dataclass
@@ -68,9 +92,10 @@ class Net:
         """Weights as they are stored."""
         return self.builder.constant(name, self.weights(name, *shape))
 
-    def vector(self, name: str, size: int) -> Var:
-        """Few weights, in float32."""
-        return self.builder.constant(name, self.weights(name, size).astype(np.float32))
+    def vector(self, name: str, size: int, offset: float = 0.0) -> Var:
+        """Few weights, in float32, to which `offset` is added."""
+        values = self.weights(name, size).astype(np.float32)
+        return self.builder.constant(name, values + np.float32(offset) if offset else values)
 
     # Layers
 
@@ -93,13 +118,14 @@ class Net:
         added = self.vector(f"{at}.bias", outputs) if bias else None
         return self.product(x, self.matrix(f"{at}.weight", outputs, inputs), at, added)
 
-    def rms_norm(self, x: Var, epsilon: float, at: str) -> Var:
-        scale = self.vector(f"{at}.weight", x.type.shape[-1].constant)
+    def rms_norm(self, x: Var, epsilon: float, at: str, offset: float = 0.0) -> Var:
+        scale = self.vector(f"{at}.weight", x.type.shape[-1].constant, offset)
         return self.call("rms_norm", x, scale, at=at, axis=-1, epsilon=epsilon)
 
-    def gated(self, gate: Var, up: Var, at: str) -> Var:
-        """SwiGLU: gate * sigmoid(gate) * up."""
-        return self.call("mul", self.call("swish", gate, at=at, alpha=1.0), up, at=at)
+    def activated(self, x: Var, kind: str, at: str) -> Var:
+        """`kind`: one of ACTIVATIONS."""
+        op, attrs = ACTIVATIONS[kind]
+        return self.call(op, x, at=at, **attrs)
 
     def last_row(self, x: Var, at: str) -> Var:
         where = {"starts": (self.rows - 1,), "lengths": (1,), "axes": (0,), "steps": (1,)}
@@ -107,28 +133,46 @@ class Net:
 
     # Attention
 
-    def rotation(self, frequencies: Array, at: str) -> tuple[Var, Var]:
-        """Cosines and sines of the new positions, [n, 1, half of a head]."""
+    def rotation(self, given: Rotation, at: str) -> tuple[Var, Var]:
+        """Cosines and sines of the new positions, [n, 1, pairs]."""
         places = self.call(
             "range", at=at, start=self.past, step=1, length=self.rows, dtype=DType.I64
         )
         column = self.reshape(self.widened(places, at), self.rows, 1, 1, at=at)
-        angles = self.call("mul", column, self.builder.constant("frequencies", frequencies), at=at)
-        return self.call("cos", angles, at=at), self.call("sin", angles, at=at)
+        frequencies = self.builder.constant("frequencies", given.frequencies)
+        angles = self.call("mul", column, frequencies, at=at)
+        cos, sin = (self.call(op, angles, at=at) for op in ("cos", "sin"))
+        if given.factor == 1.0:
+            return cos, sin
+        return self.times(cos, given.factor, at), self.times(sin, given.factor, at)
 
     def rotated(self, x: Var, rotation: tuple[Var, Var], at: str) -> Var:
-        """x[n, heads, size], whose halves are the coordinates of points that are rotated."""
+        """x[n, heads, size]. The first numbers of a head are the coordinates of points that are
+        rotated: as many pairs, half of them apart, as the rotation has."""
         cos, sin = rotation
-        half = x.type.shape[2].constant // 2
-        first, second = (
-            self.call("slice", x, at=at, starts=(start,), lengths=(half,), axes=(2,), steps=(1,))
-            for start in (0, half)
-        )
+        half, size = (v.type.shape[2].constant for v in (cos, x))
+        first, second = self.columns(x, 0, half, at), self.columns(x, half, half, at)
         real = self.difference(first, cos, second, sin, at)
         imaginary = self.call(
             "add", self.call("mul", second, cos, at=at), self.call("mul", first, sin, at=at), at=at
         )
-        return self.call("concat", real, imaginary, at=at, axis=2)
+        rest = [self.columns(x, 2 * half, size - 2 * half, at)] if 2 * half < size else []
+        return self.call("concat", real, imaginary, *rest, at=at, axis=2)
+
+    def columns(self, x: Var, start: int, length: int, at: str) -> Var:
+        """So many numbers of the last axis of x[n, heads, size]."""
+        where = {"starts": (start,), "lengths": (length,), "axes": (2,), "steps": (1,)}
+        return self.call("slice", x, at=at, **where)
+
+    def times(self, x: Var, factor: float, at: str) -> Var:
+        scale = self.builder.constant("scale", np.array(factor, np.float32))
+        return self.call("mul", x, scale, at=at)
+
+    def capped(self, x: Var, cap: float | None, at: str) -> Var:
+        """cap * tanh(x / cap)."""
+        if cap is None:
+            return x
+        return self.times(self.call("tanh", self.times(x, 1 / cap, at), at=at), cap, at)
 
     def difference(self, a: Var, b: Var, c: Var, d: Var, at: str) -> Var:
         """a b - c d."""
@@ -146,20 +190,19 @@ class Net:
         self.caches.append(present)
         return present
 
-    def attention(self, q: Var, k: Var, v: Var, heads: Heads, at: str) -> Var:
+    def attention(self, q: Var, k: Var, v: Var, heads: Heads, sight: Sight, at: str) -> Var:
         """Each query sees the keys up to its own position. q[n, queries, size], k[keys, size,
         past + n], v[past + n, keys, size]. Queries that share keys are an axis of their own."""
         group, total = heads.queries // heads.keys, self.past + self.rows
-        scale = self.builder.constant("scale", np.array(heads.size**-0.5, np.float32))
-        q = self.reshape(
-            self.call("mul", q, scale, at=at), self.rows, heads.keys, group, heads.size, at=at
-        )
+        q = self.times(q, sight.scale, at)
+        q = self.reshape(q, self.rows, heads.keys, group, heads.size, at=at)
         q = self.call("transpose", q, at=at, perm=(1, 2, 0, 3))
         v = self.call("transpose", v, at=at, perm=(1, 0, 2))
         k = self.reshape(k, heads.keys, 1, heads.size, total, at=at)
         v = self.reshape(v, heads.keys, 1, total, heads.size, at=at)
-        scores = self.call("matmul", q, k, at=at)
-        seen = self.call("attention_mask", scores, None, at=at, shift=self.past, left=-1, right=0)
+        scores = self.capped(self.call("matmul", q, k, at=at), sight.cap, at)
+        left = -1 if sight.window is None else sight.window - 1
+        seen = self.call("attention_mask", scores, None, at=at, shift=self.past, left=left, right=0)
         weights = self.call("softmax", seen, at=at, axis=-1, masked=True)
         found = self.call("matmul", weights, v, at=at)
         rows = self.call("transpose", found, at=at, perm=(2, 0, 1, 3))

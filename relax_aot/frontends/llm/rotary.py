@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,26 +15,41 @@ from relax_aot.frontends.llm.config import GREATEST_NUMBER, LEAST_NUMBER, Config
 from relax_aot.ops._op import Array
 
 
-def frequencies(config: Config, size: int) -> Array:
-    """The angle of each pair of a head for one position, in float32."""
-    if size % 2:
-        raise ModelError(f"{config.file}: heads of {size} numbers; rotary positions rotate pairs")
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """How positions rotate the first numbers of a head: as many pairs as there are frequencies."""
+
+    frequencies: Array
+    """The angle of each pair for one position, in float32."""
+    factor: float = 1.0
+    """Of cosines and sines."""
+
+
+def rotation(config: Config, size: int) -> Rotation:
+    """The rotation of the first `size` numbers of each head."""
     # Since version 5 of transformers, both are in `rope_parameters`.
     given = config.part("rope_parameters") or config.part("rope_scaling")
     at = given if given is not None and "rope_theta" in given else config
-    theta = at.number("rope_theta", 10000.0)
+    return scaled(config, size, at.number("rope_theta", 10000.0), given)
+
+
+def scaled(config: Config, size: int, theta: float, given: Config | None) -> Rotation:
+    """The rotation with this base and what `given` says of its scaling."""
+    if size % 2:
+        raise ModelError(f"{config.file}: heads of {size} numbers; rotary positions rotate pairs")
     plain = np.array([theta ** (-number / size) for number in range(0, size, 2)])
     if given is None:
-        return _finite(plain, at)
-    given.only("partial_rotary_factor", 1, 1.0)
+        return Rotation(_finite(plain, config))
     kind = given.fields.get("rope_type", given.fields.get("type", "default"))
+    if kind == "yarn":
+        return Rotation(_finite(_yarn(plain, given, theta), given), _yarn_factor(given))
     scaling = {**SCALINGS, **FACTORS}.get(kind) if isinstance(kind, str) else None
     if scaling is None:
         raise UnsupportedError(
             f"{given.file}: rope_type={printable(str(kind))} is not supported, only "
-            + ", ".join(sorted(SCALINGS))
+            + ", ".join([*sorted(SCALINGS), "yarn"])
         )
-    return _finite(scaling(plain, given), given)
+    return Rotation(_finite(scaling(plain, given), given))
 
 
 def _finite(values: Array, given: Config) -> Array:
@@ -61,6 +77,40 @@ def _llama3(plain: Array, given: Config) -> Array:
     cycles = original * plain / (2 * math.pi)
     share = np.clip((cycles - low) / (high - low), 0, 1)
     return (1 - share) * plain / factor + share * plain
+
+
+def _yarn(plain: Array, given: Config, theta: float) -> Array:
+    """Wavelengths near the original context are divided by a factor, short ones stay, with a ramp
+    over the pairs between them (Peng et al., arXiv:2309.00071)."""
+    factor, original = given.number("factor"), given.size("original_max_position_embeddings")
+    if theta <= 1:
+        raise ModelError(f"{given.file}: yarn needs a rope_theta above 1, not {theta}")
+
+    def pair(cycles: float) -> float:
+        """The pair that has so many cycles in the original context."""
+        return len(plain) * math.log(original / (cycles * 2 * math.pi)) / math.log(theta)
+
+    low, high = pair(given.number("beta_fast", 32.0)), pair(given.number("beta_slow", 1.0))
+    if given.flag("truncate", default=True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, 2 * len(plain) - 1)
+    ramp = (np.arange(len(plain)) - low) / (high - low or 0.001)
+    share = np.clip(ramp, 0, 1)
+    return np.asarray(share * plain / factor + (1 - share) * plain)
+
+
+def _yarn_factor(given: Config) -> float:
+    """What sharpens attention over a longer context."""
+
+    def grown(by: float) -> float:
+        factor = given.number("factor")
+        return 1.0 if factor <= 1 else 0.1 * by * math.log(factor) + 1.0
+
+    if "attention_factor" in given:
+        return given.number("attention_factor")
+    if "mscale" in given and "mscale_all_dim" in given:
+        return grown(given.number("mscale")) / grown(given.number("mscale_all_dim"))
+    return grown(1.0)
 
 
 def _factors(plain: Array, given: Config) -> Array:

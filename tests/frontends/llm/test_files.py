@@ -14,7 +14,7 @@ import pytest
 
 import relax_aot as rx
 from relax_aot.frontends.llm.safetensors import read
-from tests.frontends.llm.checkpoints import LLAMA3, Array, Llama, safetensors, with_header
+from tests.frontends.llm.checkpoints import LLAMA3, YARN, Array, Llama, safetensors, with_header
 
 SMALL = Llama(words=5, width=4, hidden=6, layers=1, queries=2, keys=1, size=2)
 NORM = "model.norm.weight"
@@ -149,9 +149,9 @@ ROPE = "rope_scaling"
 FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no configuration": (without("config.json"), "config.json: No such file"),
     "no weights": (without("model.safetensors"), "has neither model.safetensors nor"),
-    "no architecture": (changed(architectures=None), "is none; supported are LlamaForCausalLM"),
+    "no architecture": (changed(architectures=None), "is none; supported are Llama"),
     "another architecture": (changed(architectures=["GPT2LMHeadModel", 3]),
-                             "is GPT2LMHeadModel, 3; supported are LlamaForCausalLM"),
+                             "is GPT2LMHeadModel, 3; supported are Llama"),
     "a width that is missing": (changed(hidden_size=None), "has no field hidden_size"),
     "a width that is text": (changed(hidden_size="4"), "hidden_size is 4, expected a number"),
     "a width of 0": (changed(hidden_size=0), "hidden_size is 0, expected a number from 1"),
@@ -172,10 +172,26 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
         changed(rope_theta=1e-30, head_dim=64, rope_scaling={"type": "linear", "factor": 1e-30}),
         "rope_scaling: its rotary positions are beyond float32"),
     "a flag that is a number": (changed(attention_bias=1), "attention_bias is 1, expected true"),
-    "another activation": (changed(hidden_act="gelu"), "hidden_act=gelu is not supported, only"),
+    "another activation": (changed(hidden_act="sine"), "hidden_act=sine is not supported, only"),
     "quantized weights": (changed(quantization_config={"bits": 4}), "quantization_config="),
-    "a scaling of another kind": (changed(rope_scaling={"rope_type": "yarn", "factor": 2.0}),
-                                  "rope_type=yarn is not supported, only default, linear, llama3"),
+    "a scaling of another kind": (changed(rope_scaling={"rope_type": "dynamic", "factor": 2.0}),
+                                  "rope_type=dynamic is not supported, only default, linear"),
+    "yarn of a small base": (changed(rope_theta=1.0, rope_scaling=YARN),
+                             "yarn needs a rope_theta above 1, not 1.0"),
+    "types of too few layers": (changed(layer_types=[], sliding_window=4, use_sliding_window=True,
+                                        architectures=["Qwen2ForCausalLM"]),
+                                "layer_types is [], expected a list of 1"),
+    "a type of layers": (changed(layer_types=["linear_attention"], sliding_window=4,
+                                 architectures=["MistralForCausalLM"]),
+                         "layer_types has linear_attention, which is not supported, only full_att"),
+    "windows of no size": (changed(layer_types=["sliding_attention"],
+                                   architectures=["MistralForCausalLM"]),
+                           "has no field sliding_window"),
+    "a number of layers that is text": (
+        changed(max_window_layers="1", use_sliding_window=True, sliding_window=4,
+                architectures=["Qwen3ForCausalLM"]),
+        "max_window_layers is 1, expected a number of layers"),
+    "layers without number": (changed(num_hidden_layers=2**20), "expected a number from 1 to 4096"),
     "a scaling without a factor": (changed(rope_scaling={"type": "linear"}), "has no field factor"),
     "a scaling that is text": (changed(rope_scaling="linear"), "expected an object"),
     "a ramp in reverse": (changed(rope_scaling=LLAMA3 | {"high_freq_factor": 0.5}),
@@ -272,16 +288,15 @@ def test_windows_of_lengths_are_refused(tmp_path: Path) -> None:
         rx.compile(source, window={"m": 8})
 
 
-@pytest.mark.parametrize(
-    ("name", "used", "most"),
-    [("Mistral", True, 9), ("Qwen2", True, 9), ("Qwen2", False, 512), ("Qwen3", True, 9)],
-)
-def test_windows_bound_the_context(name: str, used: bool, most: int, tmp_path: Path) -> None:
-    """Attention over a window is that over all tokens, as long as these fit the window."""
-    config = {"sliding_window": 9, "use_sliding_window": used}
-    model = replace(SMALL, architecture=f"{name}ForCausalLM", config=config)
-    with pytest.raises(rx.RelaxAotError, match=f"is compiled for 1 to {most} tokens"):
-        rx.load_llm(model.write(tmp_path / "tiny"), context=most + 1)
+def test_a_window_that_hides_nothing_is_left_out(tmp_path: Path) -> None:
+    """The context has no more tokens than the window."""
+    plain = replace(SMALL, architecture="MistralForCausalLM")
+    windowed = replace(plain, config={"sliding_window": 9})
+    found = [
+        rx.load_llm(model.write(tmp_path / str(number) / "tiny"), context=context)
+        for number, (model, context) in enumerate([(plain, 9), (windowed, 9), (windowed, 10)])
+    ]
+    assert found[0] == found[1] != found[2]
 
 
 def test_a_path_that_is_no_folder(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from relax_aot.frontends.llm.checkpoint import read_checkpoint
 from relax_aot.frontends.llm.gguf import GgufTensor, read_gguf
 from relax_aot.frontends.llm.gguf_blocks import KINDS
 from relax_aot.verify.reference import NumpyReference
-from tests.frontends.llm.checkpoints import Array, Llama, logits
+from tests.frontends.llm.checkpoints import Array, Llama
 from tests.frontends.llm.gguf_files import file_of, gguf, interleaved, metadata_of, stored
+from tests.frontends.llm.meaning import logits
 
 MODEL = Llama(width=64, hidden=96, size=16)
 QWEN3 = Llama(architecture="Qwen3ForCausalLM", norms=True, tied=False)

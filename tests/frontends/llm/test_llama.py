@@ -19,23 +19,11 @@ from relax_aot.verify.host import HostEntries
 from relax_aot.verify.reference import NumpyReference
 from tests.cli.in_process import relax_aot
 from tests.cuda.toolkits import needs_compilers
-from tests.frontends.llm.checkpoints import KINDS, LLAMA3, Array, Llama, logits, safetensors
+from tests.frontends.llm.checkpoints import KINDS, Array, Llama, safetensors
+from tests.frontends.llm.meaning import logits
+from tests.frontends.llm.models import MODELS
 
 CONTEXT, CHUNK = 48, 24
-MODELS = {
-    "tied": Llama(),
-    "untied": Llama(tied=False),
-    "biases": Llama(biases="qkvogud"),
-    "wide heads": Llama(size=16, config={"rope_scaling": LLAMA3}),
-    "linear scaling": Llama(config={"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
-    "one head of keys": Llama(keys=1),
-    "no shared keys": Llama(keys=4),
-    "f16": Llama(kind="F16"),
-    "bf16": Llama(kind="BF16", tied=False),
-    "mistral": Llama(architecture="MistralForCausalLM", config={"sliding_window": 200}),
-    "qwen2": Llama(architecture="Qwen2ForCausalLM", biases="qkv"),
-    "qwen3": Llama(architecture="Qwen3ForCausalLM", norms=True, tied=False),
-}
 
 
 def entries(model: Llama, rows: str = "last") -> rx.Entries:

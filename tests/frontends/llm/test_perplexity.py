@@ -14,7 +14,8 @@ from tokenizers import Tokenizer
 from relax_aot.cli.main import cli
 from relax_aot.frontends.llm.tokenizer import read_tokenizer
 from relax_aot.verify.text import HostTokenizer
-from tests.frontends.llm.checkpoints import Llama, logits
+from tests.frontends.llm.checkpoints import Llama
+from tests.frontends.llm.meaning import logits
 from tests.frontends.llm.tokenizer_files import KINDS, SAMPLES
 
 CONTEXT, CHUNK = 12, 5

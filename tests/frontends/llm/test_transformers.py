@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logits are those of `transformers` in float32, at prompts of 1, 7 and 64 tokens and after 100
-decoding steps."""
+decoding steps, whose bits are those of prefills of all tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 import relax_aot as rx
 from tests.conftest import NO_TRANSFORMERS
 from tests.frontends.llm.checkpoints import Array, Llama
-from tests.frontends.llm.test_llama import MODELS, text
+from tests.frontends.llm.models import MODELS
+from tests.frontends.llm.test_llama import text
 
 PROMPTS, STEPS = (1, 7, 64), 100
 LARGER = Llama(words=512, width=64, hidden=172, queries=8, keys=4)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 
@@ -13,5 +11,4 @@ NAME = "MistralForCausalLM"
 
 def shape_of(config: Config) -> decoder.Shape:
     """What the configuration says."""
-    shape = decoder.shape_of(config)
-    return replace(shape, longest=decoder.seen(config, shape))
+    return decoder.windowed(config, decoder.shape_of(config), lambda _: True)

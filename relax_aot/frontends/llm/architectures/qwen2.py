@@ -14,6 +14,4 @@ NAME = "Qwen2ForCausalLM"
 def shape_of(config: Config) -> decoder.Shape:
     """What the configuration says."""
     shape = replace(decoder.shape_of(config), input_bias=True)
-    if not config.flag("use_sliding_window"):
-        return shape
-    return replace(shape, longest=decoder.seen(config, shape))
+    return decoder.late_windows(config, shape)

@@ -15,6 +15,4 @@ def shape_of(config: Config) -> decoder.Shape:
     """What the configuration says."""
     bias = config.flag("attention_bias")
     shape = replace(decoder.shape_of(config), input_bias=bias, output_bias=bias, head_norm=True)
-    if not config.flag("use_sliding_window"):
-        return shape
-    return replace(shape, longest=decoder.seen(config, shape))
+    return decoder.late_windows(config, shape)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What checkpoints compute, written from the papers and independent of ops: one token after
+another, in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tests.frontends.llm.checkpoints import LLAMA3, Array, Llama
+
+EPSILON = 1e-5
+Weights = Mapping[str, Array]
+
+
+def logits(model: Llama, tokens: Sequence[int]) -> Array:
+    """The logits of every token, [n, words]."""
+    style = model.style
+    w = {name: array.astype(np.float64) for name, array in model.tensors.items()}
+    table = w["model.embed_tokens.weight"]
+    keys: list[list[Array]] = [[] for _ in range(model.layers)]
+    values: list[list[Array]] = [[] for _ in range(model.layers)]
+    found = []
+    for place, token in enumerate(tokens):
+        x = table[token] * style.embedding_scale
+        for number in range(model.layers):
+            at = f"model.layers.{number}"
+            y = _normalized(model, w, f"{at}.input_layernorm", x)
+            attended = _attention(model, w, number, y, place, keys[number], values[number])
+            if style.parallel:
+                x = x + attended + _products(model, w, f"{at}.mlp", y)
+            elif len(style.norms) == 4:
+                x = x + _normalized(model, w, f"{at}.{style.norms[1]}", attended)
+                y = _normalized(model, w, f"{at}.{style.norms[2]}", x)
+                y = _products(model, w, f"{at}.mlp", y)
+                x = x + _normalized(model, w, f"{at}.{style.norms[3]}", y)
+            else:
+                x = x + attended
+                y = _normalized(model, w, f"{at}.post_attention_layernorm", x)
+                x = x + _products(model, w, f"{at}.mlp", y)
+        y = _normalized(model, w, f"model.{style.last_norm}", x)
+        y = table @ y if model.tied else _linear(w, "lm_head", y)
+        found.append(_capped(y, style.logit_cap))
+    return np.array(found)
+
+
+def _attention(
+    model: Llama,
+    w: Weights,
+    number: int,
+    y: Array,
+    place: int,
+    keys: list[Array],
+    values: list[Array],
+) -> Array:
+    at, style = f"model.layers.{number}.self_attn", model.style
+    q, k, v = (_linear(w, f"{at}.{c}_proj", y).reshape(-1, model.size) for c in "qkv")
+    if model.norms:
+        q, k = (
+            np.array([_normalized(model, w, f"{at}.{letter}_norm", row) for row in rows])
+            for rows, letter in ((q, "q"), (k, "k"))
+        )
+    if number not in style.still:
+        q, k = (_rotated(model, x, place, number) for x in (q, k))
+    keys.append(k)
+    values.append(v)
+    window = style.windows[number] if style.windows else None
+    first = 0 if window is None else max(0, len(keys) - window)
+    scale = model.size**-0.5 if style.query_scale is None else style.query_scale
+    heads = []
+    for query in range(len(q)):
+        shared = query // (len(q) // len(k))
+        k_rows = np.array([row[shared] for row in keys[first:]])
+        scores = _capped(k_rows @ q[query] * scale, style.score_cap)
+        share = np.exp(scores - scores.max())
+        v_rows = np.array([row[shared] for row in values[first:]])
+        heads.append(share / share.sum() @ v_rows)
+    return _linear(w, f"{at}.{style.output}", np.concatenate(heads))
+
+
+def _products(model: Llama, w: Weights, at: str, y: Array) -> Array:
+    if model.style.parallel:
+        return _linear(w, f"{at}.fc2", _activated(model, _linear(w, f"{at}.fc1", y)))
+    gate, up = (_linear(w, f"{at}.{name}_proj", y) for name in ("gate", "up"))
+    return _linear(w, f"{at}.down_proj", _activated(model, gate) * up)
+
+
+def _activated(model: Llama, x: Array) -> Array:
+    if model.style.activation == "silu":
+        return np.asarray(x / (1 + np.exp(-x)))
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return np.asarray(x * (1 + np.tanh(inner)) / 2)
+
+
+def _capped(x: Array, cap: float | None) -> Array:
+    return x if cap is None else np.asarray(cap * np.tanh(x / cap))
+
+
+def _linear(w: Weights, name: str, x: Array) -> Array:
+    y = w[f"{name}.weight"] @ x
+    return y + w[f"{name}.bias"] if f"{name}.bias" in w else y
+
+
+def _normalized(model: Llama, w: Weights, name: str, x: Array) -> Array:
+    scale = w[f"{name}.weight"] + model.style.offset
+    if f"{name}.bias" in w:
+        x = x - x.mean()
+        return np.asarray(x / np.sqrt(x.var() + EPSILON) * scale + w[f"{name}.bias"])
+    return np.asarray(x / np.sqrt(np.mean(x * x) + EPSILON) * scale)
+
+
+def _rotated(model: Llama, x: Array, place: int, layer: int) -> Array:
+    """Each pair of numbers, half of those that are rotated apart, is a complex number that is
+    multiplied."""
+    size = model.style.rotated or model.size
+    half = size // 2
+    windowed = bool(model.style.windows) and model.style.windows[layer] is not None
+    local = model.style.local_theta if windowed else None
+    steps, factor = zip(*[_frequency(model, i, size, local) for i in range(half)], strict=True)
+    pairs = x[:, :half] + 1j * x[:, half:size]
+    pairs = pairs * np.exp(1j * place * np.array(steps)) * np.array(factor)
+    return np.concatenate([pairs.real, pairs.imag, x[:, size:]], axis=1)
+
+
+def _frequency(model: Llama, number: int, size: int, local: float | None) -> tuple[float, float]:
+    """The angle of one step, and the factor of the result."""
+    if local is not None:
+        return float(local ** (-2 * number / size)), 1.0
+    theta = model.fields["rope_theta"]
+    plain = float(theta ** (-2 * number / size))
+    scaling = model.config.get("rope_scaling")
+    if scaling is None:
+        return plain, 1.0
+    if scaling["rope_type"] == "linear":
+        return plain / float(scaling["factor"]), 1.0
+    if scaling["rope_type"] == "yarn":
+        return _yarn(scaling, plain, number, size, theta)
+    wavelength = 2 * np.pi / plain
+    low, high = (64 / LLAMA3[f"{end}_freq_factor"] for end in ("low", "high"))  # type: ignore[operator]
+    if wavelength < high:
+        return plain, 1.0
+    if wavelength > low:
+        return plain / 8, 1.0
+    smooth = (64 / wavelength - 1) / 3
+    return float((1 - smooth) * plain / 8 + smooth * plain), 1.0
+
+
+def _yarn(
+    scaling: Mapping[str, float], plain: float, number: int, size: int, theta: float
+) -> tuple[float, float]:
+    """Equations 16 to 22 of the paper, with the bounds of pairs rounded to whole pairs outwards."""
+    context, factor = scaling["original_max_position_embeddings"], scaling["factor"]
+    low, high = (
+        size * math.log(context / (cycles * 2 * math.pi)) / (2 * math.log(theta))
+        for cycles in (32, 1)
+    )
+    low, high = max(math.floor(low), 0), min(math.ceil(high), size - 1)
+    ramp = min(max((number - low) / (high - low), 0), 1)
+    return (1 - ramp) * plain + ramp * plain / factor, 0.1 * math.log(factor) + 1

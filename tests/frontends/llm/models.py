@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small model for each architecture, and for what varies within one."""
+
+from __future__ import annotations
+
+from tests.frontends.llm.checkpoints import LLAMA3, YARN, Llama, Style
+
+MODELS = {
+    "tied": Llama(),
+    "untied": Llama(tied=False),
+    "biases": Llama(biases="qkvogud"),
+    "wide heads": Llama(size=16, config={"rope_scaling": LLAMA3}),
+    "linear scaling": Llama(config={"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    "one head of keys": Llama(keys=1),
+    "no shared keys": Llama(keys=4),
+    "f16": Llama(kind="F16"),
+    "bf16": Llama(kind="BF16", tied=False),
+    "yarn": Llama(size=16, config={"rope_scaling": YARN}),
+    "mistral": Llama(
+        architecture="MistralForCausalLM", config={"sliding_window": 6}, style=Style(windows=(6, 6))
+    ),
+    "qwen2": Llama(architecture="Qwen2ForCausalLM", biases="qkv"),
+    "late windows": Llama(
+        architecture="Qwen2ForCausalLM",
+        biases="qkv",
+        config={"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+        style=Style(windows=(None, 5)),
+    ),
+    "qwen3": Llama(architecture="Qwen3ForCausalLM", norms=True, tied=False),
+    "qwen3 with types of layers": Llama(
+        architecture="Qwen3ForCausalLM",
+        norms=True,
+        config={
+            "use_sliding_window": True,
+            "sliding_window": 7,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        style=Style(windows=(7, None)),
+    ),
+    "smollm3": Llama(
+        architecture="SmolLM3ForCausalLM",
+        layers=3,
+        config={"no_rope_layers": [1, 0, 1]},
+        style=Style(still=(1,)),
+    ),
+    "smollm3 with windows": Llama(
+        architecture="SmolLM3ForCausalLM",
+        layers=3,
+        config={"no_rope_layer_interval": 3, "use_sliding_window": True, "sliding_window": 4},
+        style=Style(still=(2,), windows=(None, None, 4)),
+    ),
+}
