@@ -3,7 +3,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.frontends.llm.checkpoints import LLAMA3, YARN, Llama, Style
+
+GEMMA: dict[str, Any] = {
+    "offset": 1.0,
+    "activation": "gelu_tanh",
+    "embedding_scale": 32**0.5,
+}
+GEMMA2: dict[str, Any] = {
+    "query_scale": 12**-0.5,
+    "norms": (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    ),
+}
 
 MODELS = {
     "tied": Llama(),
@@ -48,5 +65,37 @@ MODELS = {
         layers=3,
         config={"no_rope_layer_interval": 3, "use_sliding_window": True, "sliding_window": 4},
         style=Style(still=(2,), windows=(None, None, 4)),
+    ),
+    "gemma": Llama(
+        architecture="GemmaForCausalLM",
+        keys=1,
+        config={"hidden_act": "gelu_pytorch_tanh"},
+        style=Style(**GEMMA),
+    ),
+    "gemma2": Llama(
+        architecture="Gemma2ForCausalLM",
+        config={
+            "sliding_window": 6,
+            "query_pre_attn_scalar": 12,
+            "attn_logit_softcapping": 1.5,
+            "final_logit_softcapping": 5.0,
+        },
+        style=Style(**GEMMA, **GEMMA2, windows=(6, None), score_cap=1.5, logit_cap=5.0),
+    ),
+    "gemma3": Llama(
+        architecture="Gemma3ForCausalLM",
+        layers=4,
+        norms=True,
+        config={
+            "sliding_window": 6,
+            "query_pre_attn_scalar": 12,
+            "sliding_window_pattern": 3,
+            "rope_theta": 1e6,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+            "rope_local_base_freq": 5000.0,
+        },
+        style=Style(
+            **GEMMA, **GEMMA2, model="gemma3_text", windows=(6, 6, None, 6), local_theta=5000.0
+        ),
     ),
 }

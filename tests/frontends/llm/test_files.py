@@ -149,9 +149,9 @@ ROPE = "rope_scaling"
 FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no configuration": (without("config.json"), "config.json: No such file"),
     "no weights": (without("model.safetensors"), "has neither model.safetensors nor"),
-    "no architecture": (changed(architectures=None), "is none; supported are Llama"),
+    "no architecture": (changed(architectures=None), "is none; supported are Gemma"),
     "another architecture": (changed(architectures=["GPT2LMHeadModel", 3]),
-                             "is GPT2LMHeadModel, 3; supported are Llama"),
+                             "is GPT2LMHeadModel, 3; supported are Gemma"),
     "a width that is missing": (changed(hidden_size=None), "has no field hidden_size"),
     "a width that is text": (changed(hidden_size="4"), "hidden_size is 4, expected a number"),
     "a width of 0": (changed(hidden_size=0), "hidden_size is 0, expected a number from 1"),
