@@ -46,7 +46,7 @@ from relax_aot.project.cuda import Device, assemble_device, assemble_device_entr
 from relax_aot.project.cuda_board import require_device
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
-from relax_aot.project.llm import read_text_files
+from relax_aot.project.llm import tokenizer_of
 from relax_aot.quantization.summary import Quantized
 from relax_aot.scheduling import threads
 from relax_aot.scheduling.targets import find as find_target
@@ -353,13 +353,13 @@ def load_llm(
 
 def _tokens(folder: Path, text: bytes) -> list[int]:
     """By the tokenizer of a checkpoint; names of special tokens in the text are these tokens."""
-    files = read_text_files(folder)
-    if files is None:
+    tokenizer = tokenizer_of(folder)
+    if tokenizer is None:
         raise RelaxAotError(
             f"{folder} has no tokenizer.json, which the text of a prefix needs; give its tokens in"
             " Python: load_llm(..., prefix=[1, 2])"
         )
-    tokens: list[int] = HostTokenizer(files.tokenizer).encode(text, special=True).tolist()
+    tokens: list[int] = HostTokenizer(tokenizer).encode(text, special=True).tolist()
     return tokens
 
 

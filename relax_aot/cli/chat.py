@@ -14,6 +14,9 @@ from relax_aot.cli.parameters import prefix_option, read_prefix
 from relax_aot.cli.types import FILES
 from relax_aot.errors import RelaxAotError
 
+AMOUNT, COUNT = click.FloatRange(0, 1e9), click.IntRange(0, 2**31 - 1)
+SEED = click.IntRange(0, 2**64 - 1)
+
 
 @click.command()
 @click.argument("model", type=FILES)
@@ -23,27 +26,29 @@ from relax_aot.errors import RelaxAotError
 @click.option(
     "--template",
     metavar="TEXT",
-    help="The text of each prompt, with {} for the line; \\n is a new line.  [default: the line]",
+    help="The text of each message, with {} for the line; \\n is a new line.  [default: that of "
+    "the checkpoint, else the line]",
 )
-@click.option("--temperature", type=float, metavar="T", help="0: the most likely token.")
-@click.option("--top-k", type=int, metavar="K", help="Only the most likely K tokens.")
-@click.option("--top-p", type=float, metavar="P", help="Only tokens of this total probability.")
-@click.option("--min-p", type=float, metavar="P", help="Only tokens this times as likely.")
-@click.option("--repetition-penalty", type=float, metavar="R", help="Divides earlier logits.")
-@click.option("--seed", type=int, metavar="S", help="Of the random numbers.")
-@click.option("--max-tokens", type=int, metavar="N", help="Most tokens of one answer.")
+@click.option("--system", metavar="TEXT", help="What the system says before the first message.")
+@click.option("--temperature", type=AMOUNT, metavar="T", help="0: the most likely token.")
+@click.option("--top-k", type=COUNT, metavar="K", help="Only the most likely K tokens.")
+@click.option("--top-p", type=AMOUNT, metavar="P", help="Only tokens of this total probability.")
+@click.option("--min-p", type=AMOUNT, metavar="P", help="Only tokens this times as likely.")
+@click.option("--repetition-penalty", type=AMOUNT, metavar="R", help="Divides earlier logits.")
+@click.option("--seed", type=SEED, metavar="S", help="Of the random numbers.")
+@click.option("--max-tokens", type=COUNT, metavar="N", help="Most tokens of one answer.")
 def chat(
     model: str,
     context: int | None,
     chunk: int,
     prefix: str | None,
     template: str | None,
-    **sampling: float | None,
+    **given: str | float | None,
 ) -> None:
-    """Continue texts with the language model MODEL on this machine.
+    """Answer messages with the language model MODEL on this machine.
 
-    Each line of standard input is a prompt. Its continuation goes to standard output, and figures
-    of its time to standard error. Later prompts continue the text.
+    Each line of standard input is a message. Its answer goes to standard output, and figures of its
+    time to standard error. Later messages continue the conversation.
     """
     from relax_aot import driver
     from relax_aot.emit.c_names import identifier
@@ -52,27 +57,25 @@ def chat(
     from relax_aot.project.llm import read_text_files, with_text
     from relax_aot.verify.chat import build_chat
 
-    if template is not None and "{}" not in template:
-        raise RelaxAotError(f"the template {template!r} has no {{}}, which stands for the line")
     start = time.monotonic()
-    text = read_text_files(Path(model))
+    text = read_text_files(Path(model), template)
     if text is None:
         raise RelaxAotError(f"{model} has no tokenizer.json, which chat needs")
+    if given["system"] and text.chat.system is None:
+        raise RelaxAotError(f"--system: {text.chat.no_system}")
     sources = entries_of(model, context, chunk)
     name = identifier(sources["prefill"].checkpoint.name).lower()
     options = driver.Options(name=name)
     entries = driver.load_llm(sources, model, options, read_prefix(prefix))
     project = with_text(driver.compile_entries(entries, load_board("host"), options), text)
     program = build_chat(project)
-    click.echo(f"ready after {time.monotonic() - start:.1f} s; a line is a prompt", err=True)
+    click.echo(f"ready after {time.monotonic() - start:.1f} s; a line is a message", err=True)
     arguments = [
         part
-        for name, value in sampling.items()
+        for name, value in given.items()
         if value is not None
         for part in (f"--{name.replace('_', '-')}", str(value))
     ]
-    if template is not None:
-        arguments += ["--template", template.replace("\\n", "\n")]
     code = subprocess.run([program, *arguments], check=False).returncode
     if code:
         raise RelaxAotError(f"the chat ended with {code}")

@@ -45,6 +45,12 @@ from relax_aot.project.packaging import NAMES as PACKAGES
     help="Add the tokenizer of tokenizer.json and NAME_generate, or leave them out.",
 )
 @prefix_option
+@click.option(
+    "--template",
+    metavar="TEXT",
+    help="The text of each message, with {} for what is said; \\n is a new line.  [default: that "
+    "of the checkpoint, else the message]",
+)
 @click.option("--package", type=click.Choice(PACKAGES), default="flat", help="Build system.")
 @json_option
 @code
@@ -57,6 +63,7 @@ def llm(
     logits: str,
     tokenizer: bool,
     prefix: str | None,
+    template: str | None,
     package: str,
     json_file: str | None,
     **chosen: Any,
@@ -65,7 +72,7 @@ def llm(
 
     MODEL is a folder in Hugging Face layout: config.json, safetensors files and tokenizer.json; or
     a GGUF file, whose tokenizer is not read. The entries prefill and decode take numbers of tokens
-    and return logits. NAME_generate continues a text.
+    and return logits. NAME_generate continues a text, and NAME_answer a conversation.
     """
     from relax_aot import driver
     from relax_aot.cli.entries import write_several
@@ -80,7 +87,7 @@ def llm(
     sources = entries_of(model, context, chunk, logits)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
     entries = driver.load_llm(sources, model, options, read_prefix(prefix))
-    text = read_text_files(Path(model)) if tokenizer else None
+    text = read_text_files(Path(model), template) if tokenizer else None
     project = driver.compile_entries(entries, load_board(board), replace(options, name=name), dump)
     if text is not None:
         form = "auto" if package == "flat" else "c"

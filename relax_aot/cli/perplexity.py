@@ -47,21 +47,21 @@ def perplexity(
     from relax_aot import driver
     from relax_aot.frontends.llm import entries_of
     from relax_aot.project.board import load_board
-    from relax_aot.project.llm import read_text_files
+    from relax_aot.project.llm import tokenizer_of
     from relax_aot.quantization import Choice
     from relax_aot.verify.host import entries_host
     from relax_aot.verify.perplexity import parts_of
     from relax_aot.verify.perplexity import perplexity as measured
     from relax_aot.verify.text import HostTokenizer
 
-    files = read_text_files(Path(model))
-    if files is None:
+    tables = tokenizer_of(Path(model))
+    if tables is None:
         raise RelaxAotError(f"{model} has no tokenizer.json, which perplexity needs")
     try:
         content = Path(text).read_bytes()
     except OSError as error:
         raise RelaxAotError(f"cannot read {text}: {error.strerror}") from None
-    tokenizer = HostTokenizer(files.tokenizer)
+    tokenizer = HostTokenizer(tables)
     tokens = tokenizer.encode(content, frame=False)
     sources = entries_of(model, context, chunk, "all")
     entry = sources["prefill"]
@@ -70,7 +70,7 @@ def perplexity(
         raise RelaxAotError(
             f"{text} has the token {tokens.max()}, but {model} is a model of {words} words"
         )
-    first = np.array(files.tokenizer.before, np.int32)
+    first = np.array(tables.before, np.int32)
     parts = parts_of(tokens, first, entry.context)
     rows = []
     for form in (None, *forms):

@@ -95,6 +95,9 @@ def _legal(text: str) -> str:
     return name if name[0].isalpha() else f"v{name}"
 
 
+_ESCAPED = {'"': '\\"', "\\": "\\\\", "?": "\\?", "\\012": "\\n"}
+
+
 def comment(text: str, limit: int = 400) -> str:
     """One line for a C comment: printable ASCII without `*/`, `/*`, `//`, trigraphs, `\\`."""
     plain = "".join(c if " " <= c <= "~" else "?" for c in text)
@@ -105,3 +108,17 @@ def comment(text: str, limit: int = 400) -> str:
         plain = plain.replace("??", "?")
     plain = plain.replace("*/", "* /").replace("/*", "/ *")
     return plain if len(plain) <= limit else plain[: limit - 4] + " ..."
+
+
+def string(text: str, width: int = 70) -> tuple[str, ...]:
+    """A string literal of C for the UTF-8 of a text, as lines of about `width` characters that the
+    compiler joins."""
+    plain = [chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}" for byte in text.encode()]
+    shown = [_ESCAPED.get(one, one) for one in plain]
+    lines, line = [], ""
+    for one in shown:
+        line += one
+        if len(line) >= width or one == "\\n":
+            lines.append(line)
+            line = ""
+    return tuple(f'"{one}"' for one in (*lines, line) if one) or ('""',)

@@ -6,13 +6,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from relax_aot.emit.c_names import comment, string
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
+from relax_aot.frontends.llm.chat.table import Chat
 from relax_aot.version import VERSION
 
 CHAT = "chat/main.c"
 DEVICE_WORK = "131072"
 """Bytes of the host in which the tokenizer encodes prompts of a model on a GPU."""
+_ROLES = ("system", "user", "assistant")
+"""In the order of `enum raot_role`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PieceView:
+    """A text around messages: lines of a string literal, and its bytes."""
+
+    name: str
+    lines: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChatView:
+    """What the template llm/chat_table.c.j2 sees."""
+
+    source: str
+    pieces: tuple[PieceView, ...]
+    has_system: bool
+    no_system_note: str
+    framed: bool
+    trims: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +70,7 @@ class GenerateView:
     has_dims: bool
     end_count: int
     ends: str
+    chat: ChatView
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +96,9 @@ def _memory(shared: Interface) -> tuple[bool, bool, str, str, str, str, str, str
     return False, True, arena.member, macro, "0", f"{arena.macro}_BYTES", *words
 
 
-def emit_generate(shared: Interface, prefill: Interface, ends: Sequence[int]) -> GenerateSources:
+def emit_generate(
+    shared: Interface, prefill: Interface, ends: Sequence[int], chat: Chat
+) -> GenerateSources:
     """The C of a loop over the entries `prefill` and `decode`, which share `lengths` of one state.
     Tokens in `ends` end a text."""
     name, prefix = shared.name, shared.prefix
@@ -80,15 +108,30 @@ def emit_generate(shared: Interface, prefill: Interface, ends: Sequence[int]) ->
         name, prefix, VERSION, *_memory(shared),
         length.c_name, length.macro, prefill.dims[0].macro if has_dims else "1",
         prefill.dims[0].c_name if has_dims else "", has_dims, len(ends),
-        ", ".join(map(str, [*ends, -1])),
+        ", ".join(map(str, [*ends, -1])), chat_view(chat),
     )  # fmt: skip
     files = {
-        f"{name}_generate{end}": render(f"llm/generate{end}.j2", generate=view)
+        f"{name}_generate{end}": render(f"llm/generate{end}.j2", generate=view, chat=view.chat)
         for end in (".h", ".c")
     }
     readme = render("llm/generate.md.j2", generate=view)
-    chat = {CHAT: render("llm/chat.c.j2", generate=view)}
+    program = {CHAT: render("llm/chat.c.j2", generate=view)}
     cmake = render("llm/chat.cmake.j2", generate=view)
     return GenerateSources(
-        files, f"{name}_generate.c", f"{name}_generate.h", readme, chat, cmake
+        files, f"{name}_generate.c", f"{name}_generate.h", readme, program, cmake
+    )  # fmt: skip
+
+
+def chat_view(chat: Chat) -> ChatView:
+    """The texts around messages, as literals of C."""
+    system, user = chat.system or ("", "")
+    texts = {"alone": chat.alone, "system": system, "user": user, "answer": chat.answer,
+             "given": chat.given, "next": chat.next}  # fmt: skip
+    pieces = tuple(
+        PieceView(name, string(text), len(text.encode())) for name, text in texts.items()
+    )
+    note = "" if chat.system else f"; or a message of the system: {comment(chat.no_system)}"
+    trims = ", ".join("1" if role in chat.trims else "0" for role in _ROLES)
+    return ChatView(
+        comment(chat.source), pieces, chat.system is not None, note, chat.framed, trims,
     )  # fmt: skip

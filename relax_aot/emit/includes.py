@@ -33,7 +33,7 @@ RUNTIME = {
 _STANDARD = {
     "stddef.h": r"(?:size_t|ptrdiff_t|NULL|offsetof)\b",
     "stdint.h": r"u?int\d+_t\b|U?INT\d+_(?:MIN|MAX|C)\b",
-    "string.h": r"mem(?:cpy|set|cmp)\(",
+    "string.h": r"mem(?:cpy|set|cmp)\(|str(?:len|cmp)\(",
 }
 _USES = {f'"raot/{name}"': names for name, names in RUNTIME.items()}
 _USES |= {f"<{name}>": names for name, names in _STANDARD.items()}

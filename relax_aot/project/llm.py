@@ -8,6 +8,8 @@ from pathlib import Path
 
 from relax_aot.emit.generate import emit_generate
 from relax_aot.emit.tokenizer import emit_tokenizer
+from relax_aot.frontends.llm.chat import read_chat
+from relax_aot.frontends.llm.chat.table import Chat
 from relax_aot.frontends.llm.ends import end_tokens
 from relax_aot.frontends.llm.tokenizer import FILE, read_tokenizer
 from relax_aot.frontends.llm.tokenizer.tables import Tokenizer
@@ -20,17 +22,25 @@ HOSTED = ("host", "linux", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """The tokenizer of a checkpoint, and the tokens that end a text."""
+    """The tokenizer of a checkpoint, the tokens that end a text, and what is written around the
+    messages of a conversation."""
 
     tokenizer: Tokenizer
     ends: tuple[int, ...]
+    chat: Chat
 
 
-def read_text_files(folder: Path) -> TextFiles | None:
+def tokenizer_of(folder: Path) -> Tokenizer | None:
     """None if the checkpoint has no tokenizer."""
-    if not (folder / FILE).is_file():
+    return read_tokenizer(folder) if (folder / FILE).is_file() else None
+
+
+def read_text_files(folder: Path, template: str | None = None) -> TextFiles | None:
+    """None if the checkpoint has no tokenizer. A `template` replaces that of the checkpoint."""
+    tokenizer = tokenizer_of(folder)
+    if tokenizer is None:
         return None
-    return TextFiles(read_tokenizer(folder), end_tokens(folder))
+    return TextFiles(tokenizer, end_tokens(folder), read_chat(folder, template))
 
 
 def with_text(
@@ -47,7 +57,8 @@ def with_text(
         )
     ]  # fmt: skip
     if generates:
-        loop = emit_generate(project.shared, project.entries["prefill"].interface, text.ends)
+        prefill = project.entries["prefill"].interface
+        loop = emit_generate(project.shared, prefill, text.ends, text.chat)
         chats = project.board.family in HOSTED and not project.shared.weights_apart
         texts = loop.files | (loop.chat if chats else {})
         code = {path: content.encode() for path, content in texts.items()}

@@ -22,11 +22,19 @@
 #define RAOT_ENCODE_STEP 64u
 #define RAOT_ENCODE_POINT 12u
 
+/* A place in the pieces of a text. */
+struct raot_place {
+    const struct raot_piece *piece;
+    size_t at;
+};
+
 /* One call. */
 struct raot_encoder {
     const struct raot_tokenizer *tokenizer;
-    const unsigned char *text; /* what is left of a part */
+    const unsigned char *text; /* what is left of a part in one piece: 0 bytes at its end only */
     size_t bytes;
+    const struct raot_piece *piece;
+    struct raot_place end; /* of the part */
     unsigned char *window; /* normalized text: [start, filled) waits to be encoded */
     size_t start;
     size_t filled;
@@ -197,13 +205,34 @@ static inline enum raot_status raot_encode_divided(struct raot_encoder *to,
     return status;
 }
 
+/* Goes to the next piece of a part that has text, from the byte `at` of this one on. */
+static inline void raot_encode_at(struct raot_encoder *to, size_t at)
+{
+    for (;;) {
+        const int last = to->piece == to->end.piece;
+        const size_t bytes = last != 0 ? to->end.at : to->piece->bytes;
+
+        to->bytes = bytes - at;
+        if (to->bytes > 0u) {
+            to->text = (const unsigned char *)to->piece->text + at;
+            return;
+        }
+        if (last != 0) {
+            return;
+        }
+        to->piece++;
+        at = 0u;
+    }
+}
+
 /* Whether all text of a part is in the window. */
 static inline int raot_encode_ended(const struct raot_encoder *to)
 {
     return to->bytes == 0u && to->run.taken == to->run.count ? 1 : 0;
 }
 
-/* The next code point of a part, normalized; *joined is set to 0 if its run is too long. */
+/* The next code point of a part, normalized, which joins no pieces; *joined is set to 0 if its run
+   is too long. */
 static inline uint32_t raot_encode_point(struct raot_encoder *to, int *joined)
 {
     const struct raot_nfc_tables *const nfc = to->tokenizer->nfc;
@@ -234,6 +263,10 @@ static inline uint32_t raot_encode_point(struct raot_encoder *to, int *joined)
     }
     to->text += at;
     to->bytes -= at;
+    if (to->bytes == 0u && to->piece != to->end.piece) {
+        to->piece++;
+        raot_encode_at(to, 0u);
+    }
     return point;
 }
 
@@ -301,18 +334,19 @@ static inline int raot_encode_prefix(struct raot_encoder *to, int first)
 }
 
 /* Encodes text without added tokens. */
-static inline enum raot_status raot_encode_part(struct raot_encoder *to, const unsigned char *text,
-                                                size_t bytes, int first)
+static inline enum raot_status raot_encode_part(struct raot_encoder *to, struct raot_place from,
+                                                struct raot_place end, int first)
 {
     const struct raot_tokenizer *const by = to->tokenizer;
     enum raot_status status = RAOT_OK;
     size_t gap = 0u; /* bytes that match no pattern */
 
-    if (bytes == 0u) {
+    to->piece = from.piece;
+    to->end = end;
+    raot_encode_at(to, from.at);
+    if (to->bytes == 0u) {
         return RAOT_OK;
     }
-    to->text = text;
-    to->bytes = bytes;
     to->start = 0u;
     to->filled = 0u;
     if (raot_encode_prefix(to, first) == 0) {
@@ -370,28 +404,53 @@ static inline int32_t raot_encode_added(const struct raot_tokenizer *by, const u
     return found;
 }
 
-/* Encodes text with names of added tokens. */
-static inline enum raot_status raot_encode_parts(struct raot_encoder *to, const unsigned char *text,
-                                                 size_t bytes, uint32_t options)
+/* The next name of an added token from a place on, which begins and ends in one piece and has the
+   kind that its options ask for; returns the token's number, or -1 at the end of all pieces. */
+static inline int32_t raot_encode_name(const struct raot_tokenizer *by,
+                                       const struct raot_piece *behind, struct raot_place *from)
+{
+    for (; from->piece != behind; from->piece++, from->at = 0u) {
+        const size_t bytes = from->piece->bytes;
+
+        while (from->at < bytes) {
+            const unsigned char *const text = (const unsigned char *)from->piece->text + from->at;
+            const int32_t word = raot_encode_added(by, text, bytes - from->at);
+            const int special = (from->piece->options & RAOT_ENCODE_SPECIAL) != 0u;
+
+            if (word >= 0 && (by->added_special[word] == 0u || special != 0)) {
+                return word;
+            }
+            from->at += word < 0 ? 1u : raot_word_bytes(&by->added, (uint32_t)word);
+        }
+    }
+    return -1;
+}
+
+/* Encodes pieces of a text with names of added tokens. */
+static inline enum raot_status raot_encode_parts(struct raot_encoder *to,
+                                                 const struct raot_piece *pieces, int32_t count)
 {
     const struct raot_tokenizer *const by = to->tokenizer;
+    const struct raot_piece *const last = pieces + (count - 1);
+    const struct raot_place end = {last, last->bytes};
+    struct raot_place part = {pieces, 0u};
+    struct raot_place place = part;
     enum raot_status status = RAOT_OK;
-    size_t part = 0u;
+    int first = 1;
 
-    for (size_t at = 0u; at < bytes && status == RAOT_OK;) {
-        const int32_t word = raot_encode_added(by, text + at, bytes - at);
-        const size_t length = word < 0 ? 1u : raot_word_bytes(&by->added, (uint32_t)word);
+    while (status == RAOT_OK) {
+        const int32_t word = raot_encode_name(by, pieces + count, &place);
 
-        if (word >= 0 && (by->added_special[word] == 0u || (options & RAOT_ENCODE_SPECIAL) != 0u)) {
-            status = raot_encode_part(to, text + part, at - part, part == 0u);
-            if (status == RAOT_OK) {
-                status = raot_encode_put(to, by->added_tokens[word]);
-            }
-            part = at + length;
+        status = raot_encode_part(to, part, word < 0 ? end : place, first);
+        if (word < 0 || status != RAOT_OK) {
+            return status;
         }
-        at += length;
+        status = raot_encode_put(to, by->added_tokens[word]);
+        place.at += raot_word_bytes(&by->added, (uint32_t)word);
+        part = place;
+        first = 0;
     }
-    return status == RAOT_OK ? raot_encode_part(to, text + part, bytes - part, part == 0u) : status;
+    return status;
 }
 
 static inline enum raot_status raot_encode_all(struct raot_encoder *to, const int32_t *tokens,
@@ -405,23 +464,37 @@ static inline enum raot_status raot_encode_all(struct raot_encoder *to, const in
     return status;
 }
 
+/* 1 if all pieces have what they say. */
+static inline int raot_encode_has(const struct raot_piece *pieces, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        if (pieces[i].text == NULL && pieces[i].bytes > 0u) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /*
- * Encodes `bytes` bytes of text. Invalid UTF-8 is read as U+FFFD. `scratch` has
- * RAOT_ENCODE_BYTES(longest) bytes for words of up to `longest` bytes. Writes up to `capacity`
- * tokens, and their number, which stays as it is if a status is negative.
+ * Encodes the text that `count` pieces are together. Invalid UTF-8 of a piece is read as U+FFFD. A
+ * token may begin in one piece and end in another, unless it has a name: names are looked for in
+ * each piece, special ones where its options say so. `scratch` has RAOT_ENCODE_BYTES(longest)
+ * bytes for words of up to `longest` bytes. Writes up to `capacity` tokens, and their number, which
+ * stays as it is if a status is negative.
  */
-static inline enum raot_status raot_encode(const struct raot_tokenizer *by, const char *text,
-                                           size_t bytes, uint32_t options, void *scratch,
-                                           size_t scratch_bytes, int32_t *tokens, int32_t capacity,
-                                           int32_t *count)
+static inline enum raot_status raot_encode_pieces(const struct raot_tokenizer *by,
+                                                  const struct raot_piece *pieces, int32_t count,
+                                                  uint32_t options, void *scratch,
+                                                  size_t scratch_bytes, int32_t *tokens,
+                                                  int32_t capacity, int32_t *made)
 {
     const size_t skew = (size_t)(0u - (uintptr_t)scratch) & 7u;
     const int framed = (options & RAOT_ENCODE_FRAME) != 0u;
     struct raot_encoder to = {.tokenizer = by, .tokens = tokens, .capacity = capacity};
     enum raot_status status = RAOT_OK;
 
-    if (scratch == NULL || count == NULL || (tokens == NULL && capacity > 0) ||
-        (text == NULL && bytes > 0u)) {
+    if (scratch == NULL || made == NULL || (tokens == NULL && capacity > 0) ||
+        (pieces == NULL && count > 0) || raot_encode_has(pieces, count) == 0) {
         return RAOT_ERR_NULL;
     }
     if (scratch_bytes < RAOT_ENCODE_BYTES(RAOT_ENCODE_LEAST)) {
@@ -434,16 +507,28 @@ static inline enum raot_status raot_encode(const struct raot_tokenizer *by, cons
     if (framed != 0) {
         status = raot_encode_all(&to, by->frame, by->frame_before);
     }
-    if (status == RAOT_OK) {
-        status = raot_encode_parts(&to, (const unsigned char *)text, bytes, options);
+    if (status == RAOT_OK && count > 0) {
+        status = raot_encode_parts(&to, pieces, count);
     }
     if (status == RAOT_OK && framed != 0) {
         status = raot_encode_all(&to, by->frame + by->frame_before, by->frame_behind);
     }
     if (status == RAOT_OK) {
-        *count = to.count;
+        *made = to.count;
     }
     return status;
+}
+
+/* Encodes `bytes` bytes of text: one piece. `options` joins those of pieces and texts. */
+static inline enum raot_status raot_encode(const struct raot_tokenizer *by, const char *text,
+                                           size_t bytes, uint32_t options, void *scratch,
+                                           size_t scratch_bytes, int32_t *tokens, int32_t capacity,
+                                           int32_t *count)
+{
+    const struct raot_piece piece = {text, bytes, options};
+
+    return raot_encode_pieces(by, &piece, 1, options, scratch, scratch_bytes, tokens, capacity,
+                              count);
 }
 
 #endif

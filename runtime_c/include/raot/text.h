@@ -4,6 +4,7 @@
 #define RAOT_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Options of encoding, to be joined by |. */
 #define RAOT_ENCODE_FRAME 1u   /* the tokens that begin and end a text, as the checkpoint says */
@@ -19,6 +20,13 @@
 
 /* Instead of a token: the text ends. */
 #define RAOT_TEXT_END (-1)
+
+/* A part of a text: one of the program, or one of a user. */
+struct raot_piece {
+    const char *text;
+    size_t bytes;
+    uint32_t options; /* RAOT_ENCODE_SPECIAL, or 0 */
+};
 
 /* Room for the text of a token of `longest` bytes. */
 #define RAOT_TEXT_BYTES(longest) (3u * ((size_t)(longest) + 4u))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,26 @@ from relax_aot.project.entries import EntriesProject
 from relax_aot.project.llm import read_text_files, with_text
 from relax_aot.toolchain.compilers import host_compiler
 from relax_aot.verify.host import build_library
+from tests.frontends.llm.chat_templates import CHATML, reference
 from tests.frontends.llm.checkpoints import Llama
 from tests.frontends.llm.tokenizer_files import KINDS
 from tests.runtime_c.sampling import expected
 
-SIZE, CAPACITY, INDEX, ARENA = -4, -7, -6, -2
-CONTEXT, CHUNK, WORDS, END = 40, 4, 690, 77
+SIZE, CAPACITY, INDEX, ARENA, MISMATCH = -4, -7, -6, -2, -5
+CONTEXT, CHUNK, WORDS, END = 60, 4, 690, 77
+ROLES = ("system", "user", "assistant")
+TEMPLATE = CHATML.replace("<|start|>", "<s>")
 DECLARED = """
 struct toy_memory { void *arena; size_t arena_bytes; void *state; };
 struct toy_sampling { uint64_t seed; float temperature; int32_t top_k; float top_p, min_p,
     repetition_penalty; int32_t max_tokens; uint32_t options; int32_t grammar; };
 int toy_init(const struct toy_memory *memory);
 int32_t toy_get_m(const struct toy_memory *memory);
+struct raot_message { int role; const char *text; size_t bytes; };
+int toy_answer(const struct toy_memory *memory, const struct raot_message *messages, int32_t count,
+    const struct toy_sampling *sampling,
+    int (*on_token)(void *user, int32_t token, const char *text, size_t bytes), void *user,
+    int32_t *generated);
 int toy_generate(const struct toy_memory *memory, const char *prompt, size_t bytes,
     const struct toy_sampling *sampling,
     int (*on_token)(void *user, int32_t token, const char *text, size_t bytes), void *user,
@@ -85,6 +93,23 @@ class Generator:
         assert self.library.toy_init(self.memory) == 0
 
     def __call__(self, prompt: bytes, stop: int | None = None, **sampling: Any) -> Answer:
+        return self._call(
+            lambda *rest: self.library.toy_generate(self.memory, prompt, len(prompt), *rest),
+            stop, sampling,
+        )  # fmt: skip
+
+    def answer(self, messages: Sequence[tuple[str, str]], **sampling: Any) -> Answer:
+        """The answer to messages as (role, content)."""
+        texts = [self.ffi.from_buffer(content.encode()) for _, content in messages]
+        rows = [[ROLES.index(role), text, len(text)]
+                for (role, _), text in zip(messages, texts, strict=True)]  # fmt: skip
+        given = self.ffi.new("struct raot_message[]", rows)
+        return self._call(
+            lambda *rest: self.library.toy_answer(self.memory, given, len(rows), *rest),
+            None, sampling,
+        )  # fmt: skip
+
+    def _call(self, call: Callable[..., int], stop: int | None, sampling: dict[str, Any]) -> Answer:
         tokens: list[int] = []
         text: list[bytes] = []
 
@@ -96,9 +121,7 @@ class Generator:
 
         counted = self.ffi.new("int32_t *", -1)
         how = self.ffi.new("struct toy_sampling *", sampling)
-        status = self.library.toy_generate(
-            self.memory, prompt, len(prompt), how, on_token, self.ffi.NULL, counted
-        )
+        status = call(how, on_token, self.ffi.NULL, counted)
         held = self.library.toy_get_m(self.memory)
         return Answer(status, counted[0], tokens, b"".join(text), held)
 
@@ -113,6 +136,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape.write(folder)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, END]}))
     KINDS["llama3"]().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
     return folder
 
 
@@ -242,6 +266,35 @@ def test_refused_prompts_change_nothing(generator: Generator, tokenizer: Tokeniz
 
 
 @pytest.mark.slow
+def test_answers_continue_conversations(
+    library: tuple[Any, Any], entries: Any, tokenizer: Tokenizer
+) -> None:
+    generator = Generator(*library)
+    talk = [("system", "a b"), ("user", "def f")]
+    prompt = tokenizer.encode(reference(TEMPLATE, talk), add_special_tokens=False).ids
+    first, near = continued(entries, prompt, 3, 2, {"temperature": 1.0})
+    found = generator.answer(talk, seed=3, temperature=1.0, max_tokens=2)
+    assert near or (found.status, found.tokens) == (0, first)
+    before, _, rest = reference(TEMPLATE, [*talk, ("assistant", "!!"), ("user", "c")]).partition(
+        "!!"
+    )
+    prompt = tokenizer.encode(before, add_special_tokens=False).ids + found.tokens
+    prompt += tokenizer.encode(rest, add_special_tokens=False).ids
+    second, close = continued(entries, prompt, 3, 2, {"temperature": 1.0})
+    again = generator.answer([("user", "c")], seed=3, temperature=1.0, max_tokens=2)
+    assert near or close or (again.status, again.tokens) == (0, second)
+    assert again.held == len(prompt) + again.generated
+    state = generator.blocks[1].copy()
+    for messages, status in (
+        ([("system", "a"), ("user", "b")], MISMATCH), ([("assistant", "b")], MISMATCH), ([], SIZE),
+        ([("user", "x")] * 17, SIZE), ([("user", "a1" * CONTEXT)], CAPACITY),
+    ):  # fmt: skip
+        refused = generator.answer(messages)
+        assert (refused.status, refused.generated) == (status, -1)
+        assert (generator.blocks[1] == state).all()
+
+
+@pytest.mark.slow
 def test_a_full_context_ends_the_text(generator: Generator) -> None:
     found = generator(b"def f", seed=5, temperature=5.0)
     ended = found.status == 0 and found.held < CONTEXT
@@ -276,12 +329,24 @@ def test_a_prefix_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
 
 def test_a_chat_needs_a_tokenizer_and_the_place_of_the_line(tmp_path: Path) -> None:
     Llama(layers=1).write(tmp_path)
+    done = CliRunner().invoke(cli, ["chat", str(tmp_path)])
+    assert "has no tokenizer.json, which chat needs" in str(done.exception)
+    KINDS["smollm"]().save(str(tmp_path / "tokenizer.json"))
     for options, problem in (
-        ([], "has no tokenizer.json, which chat needs"),
         (["--template", "x"], "the template 'x' has no {}"),
+        (["--system", "x"], "--system: the template has no place for one"),
     ):
         done = CliRunner().invoke(cli, ["chat", str(tmp_path), *options])
         assert problem in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "option", [("--seed", "-1"), ("--top-k", "4294967297"), ("--temperature", "-1")], ids=str
+)
+def test_values_that_a_chat_cannot_hold_are_refused(option: tuple[str, str]) -> None:
+    done = CliRunner().invoke(cli, ["chat", "model", *option])
+    assert (done.exit_code, done.exception.__class__) == (2, SystemExit)
+    assert option[0] in done.output
 
 
 @pytest.mark.slow
@@ -301,6 +366,17 @@ def test_a_chat_continues_lines(folder: Path, entries: Any, tokenizer: Tokenizer
         answers.append(tokenizer.decode(found))
     assert done.stdout == "".join(f"{answer}\n" for answer in answers)
     assert f"context {len(tokens)} of {CONTEXT}]" in done.stderr
+    long = subprocess.run(
+        [*command, "--max-tokens", "1"], input="a" * 65_537 + "\nb", capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert "a line of more than 65536 bytes is not read" in long.stderr
+    assert long.stdout.count("\n") == 1
+    wrong = subprocess.run(
+        [*command, "--temperature", "nan"], capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode != 0
+    assert "--temperature: no such option, or not a value of it" in wrong.stderr
 
 
 # On a GPU
