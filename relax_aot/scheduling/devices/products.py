@@ -131,7 +131,7 @@ def product(
 
 
 def _many(product: Product, tiles: Tiles, bounds: Bounds) -> Dim:
-    """1 for sizes with enough large tiles. There are none where half of each would be empty."""
+    """1 for sizes with enough large tiles, but 0 where half of each tile would be empty."""
     large = tiles.large
     sides = ((product.rows, large.rows), (product.columns, large.columns))
     if any(2 * greatest(extent(loops), bounds) <= size for loops, size in sides):

@@ -32,7 +32,8 @@ def compiled(
     """Compiled once in a test, whose flags of the compiler are those of both builds."""
     given = TOKENS[:prefix].tolist() if prefix else None
     model = rx.load_llm(folder, context=CONTEXT, chunk=CHUNK, prefix=given)
-    return rx.compile(model, name="tiny", **dict(options))
+    project: EntriesProject = rx.compile(model, name="tiny", **dict(options))
+    return project
 
 
 def follow(host: HostEntries, first: int) -> list[bytes]:
