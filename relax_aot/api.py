@@ -266,16 +266,20 @@ def load_llm(
     chunk: int = CHUNK,
     logits: str = "last",
     prefix: str | Sequence[int] | None = None,
+    speculate: int = 0,
 ) -> Entries:
     """Load a language model from a folder in Hugging Face layout (config.json and safetensors), or
     from a GGUF file. Its entries `prefill(tokens)` and `decode(token)` share weights and caches of
     `context` tokens, by default those of the model, at most 1024. `chunk` is the most tokens of one
     prefill. `logits` is last (prefill returns those of its last token) or all. `prefix` is what all
-    texts begin with, as text or tokens: `compile` computes its keys and values."""
+    texts begin with, as text or tokens: `compile` computes its keys and values. `speculate`
+    adds the entry `verify(tokens)`, which returns the logits of a token and of up to so many that
+    were proposed behind it."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
     size, rows = arguments.number("chunk", chunk), arguments.text("logits", logits)
-    sources = entries_of(folder, most, size, rows)
+    proposals = arguments.number("speculate", speculate)
+    sources = entries_of(folder, most, size, rows, proposals)
     return driver.load_llm(sources, folder, Options(), arguments.prefix(prefix))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from relax_aot.cli.parameters import prefix_option, read_prefix
+from relax_aot.cli.parameters import prefix_option, read_prefix, speculate_option
 from relax_aot.cli.types import FILES
 from relax_aot.errors import RelaxAotError
 
@@ -23,6 +23,7 @@ SEED = click.IntRange(0, 2**64 - 1)
 @click.option("--context", type=int, metavar="N", help="Tokens that the caches hold.")
 @click.option("--chunk", type=int, default=64, metavar="N", help="Most tokens of one prefill.")
 @prefix_option
+@speculate_option
 @click.option(
     "--template",
     metavar="TEXT",
@@ -42,6 +43,7 @@ def chat(
     context: int | None,
     chunk: int,
     prefix: str | None,
+    speculate: int,
     template: str | None,
     **given: str | float | None,
 ) -> None:
@@ -63,7 +65,7 @@ def chat(
         raise RelaxAotError(f"{model} has no tokenizer.json, which chat needs")
     if given["system"] and text.chat.system is None:
         raise RelaxAotError(f"--system: {text.chat.no_system}")
-    sources = entries_of(model, context, chunk)
+    sources = entries_of(model, context, chunk, speculate=speculate)
     name = identifier(sources["prefill"].checkpoint.name).lower()
     options = driver.Options(name=name)
     entries = driver.load_llm(sources, model, options, read_prefix(prefix))

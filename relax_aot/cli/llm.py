@@ -17,6 +17,7 @@ from relax_aot.cli.parameters import (
     json_option,
     prefix_option,
     read_prefix,
+    speculate_option,
 )
 from relax_aot.cli.types import FILES
 from relax_aot.project.packaging import NAMES as PACKAGES
@@ -45,6 +46,7 @@ from relax_aot.project.packaging import NAMES as PACKAGES
     help="Add the tokenizer of tokenizer.json and NAME_generate, or leave them out.",
 )
 @prefix_option
+@speculate_option
 @click.option(
     "--template",
     metavar="TEXT",
@@ -63,6 +65,7 @@ def llm(
     logits: str,
     tokenizer: bool,
     prefix: str | None,
+    speculate: int,
     template: str | None,
     package: str,
     json_file: str | None,
@@ -84,7 +87,7 @@ def llm(
 
     dump = chosen.pop("dump")
     options = options_of((), (), (), (), **chosen)
-    sources = entries_of(model, context, chunk, logits)
+    sources = entries_of(model, context, chunk, logits, speculate)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
     entries = driver.load_llm(sources, model, options, read_prefix(prefix))
     text = read_text_files(Path(model), template) if tokenizer else None

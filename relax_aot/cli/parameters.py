@@ -41,6 +41,14 @@ prefix_option = click.option(
     help="Text that all texts begin with; its keys and values are computed while compiling.",
 )
 
+speculate_option = click.option(
+    "--speculate",
+    type=int,
+    default=0,
+    metavar="K",
+    help="Propose up to K tokens that followed earlier in the text, and verify them in one call.",
+)
+
 
 def read_prefix(file: str | None) -> bytes | None:
     """The text of `--prefix`."""

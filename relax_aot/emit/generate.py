@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relax_aot.emit.c_names import comment, string
 from relax_aot.emit.interface import Interface
@@ -71,6 +71,34 @@ class GenerateView:
     end_count: int
     ends: str
     chat: ChatView
+    proposals: str = ""
+    """The most tokens that are proposed at a time, in C; nothing where none are."""
+    verified: str = ""
+    """The member of the sizes of verify."""
+
+    @property
+    def logits(self) -> str:
+        """The output that is largest, as a part of macros."""
+        return "VERIFY_LOGITS" if self.proposals else "DECODE_LOGITS"
+
+    @property
+    def constant(self) -> str:
+        return "" if self.proposals else "const "
+
+    @property
+    def counters(self) -> str:
+        """The first values of what counts proposals."""
+        return ", 0, 0, 0, 0" if self.proposals else ""
+
+    @property
+    def full(self) -> str:
+        """The tokens of the text in the caches."""
+        return "by->held" if self.proposals else f"{self.name}_get_{self.length}(by->memory)"
+
+    @property
+    def append(self) -> str:
+        """The call that appends a token."""
+        return "append(by, token, stop)" if self.proposals else "decode(by, token)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +125,14 @@ def _memory(shared: Interface) -> tuple[bool, bool, str, str, str, str, str, str
 
 
 def emit_generate(
-    shared: Interface, prefill: Interface, ends: Sequence[int], chat: Chat
+    shared: Interface,
+    prefill: Interface,
+    ends: Sequence[int],
+    chat: Chat,
+    verify: Interface | None = None,
 ) -> GenerateSources:
     """The C of a loop over the entries `prefill` and `decode`, which share `lengths` of one state.
-    Tokens in `ends` end a text."""
+    Tokens in `ends` end a text. With an entry `verify`, tokens are proposed."""
     name, prefix = shared.name, shared.prefix
     (length,) = shared.lengths
     has_dims = bool(prefill.dims)
@@ -110,6 +142,9 @@ def emit_generate(
         prefill.dims[0].c_name if has_dims else "", has_dims, len(ends),
         ", ".join(map(str, [*ends, -1])), chat_view(chat),
     )  # fmt: skip
+    if verify is not None:
+        (rows,) = verify.dims
+        view = replace(view, proposals=f"{rows.macro} - 1", verified=rows.c_name)
     files = {
         f"{name}_generate{end}": render(f"llm/generate{end}.j2", generate=view, chat=view.chat)
         for end in (".h", ".c")

@@ -57,8 +57,9 @@ def with_text(
         )
     ]  # fmt: skip
     if generates:
-        prefill = project.entries["prefill"].interface
-        loop = emit_generate(project.shared, prefill, text.ends, text.chat)
+        interfaces = {name: one.interface for name, one in project.entries.items()}
+        prefill, verify = interfaces["prefill"], interfaces.get("verify")
+        loop = emit_generate(project.shared, prefill, text.ends, text.chat, verify)
         chats = project.board.family in HOSTED and not project.shared.weights_apart
         texts = loop.files | (loop.chat if chats else {})
         code = {path: content.encode() for path, content in texts.items()}

@@ -2,7 +2,8 @@
 """Language models: a folder in the layout of Hugging Face -> the entries `prefill` and `decode`.
 
 `prefill(tokens[n])` and `decode(token)` append to the same caches of keys and values, states that
-grow to the capacity `m`. Both return logits. Weights have one form for all boards here; schedules
+grow to the capacity `m`. Both return logits. `verify(tokens[k])` is a prefill with the logits of
+all tokens, some of which are proposed. Weights have one form for all boards here; schedules
 pack them.
 """
 
@@ -38,13 +39,15 @@ LOGITS = ("last", "all")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a language model. `chunk`: the most new tokens of a call; None for one token."""
+    """One entry of a language model. `chunk`: the most new tokens of a call; None for one token.
+    `rows`: the symbol of their number."""
 
     checkpoint: Checkpoint
     shape: Shape
     context: int
     chunk: int | None
     every_row: bool
+    rows: str = "n"
 
 
 def entries_of(
@@ -52,9 +55,10 @@ def entries_of(
     context: int | None = None,
     chunk: int = CHUNK,
     logits: str = "last",
+    speculate: int = 0,
 ) -> dict[str, Entry]:
     """The entries of the model in a folder. Without a `context`, it is that of the model, at most
-    CONTEXT."""
+    CONTEXT. With `speculate`, an entry verifies so many proposed tokens."""
     checkpoint = read_checkpoint(Path(folder))
     shape = shape_of(checkpoint.config)
     context = min(CONTEXT, shape.longest) if context is None else context
@@ -67,11 +71,20 @@ def entries_of(
         raise WrongBound(f"the chunk {chunk}: a prefill has at least 1 token")
     if logits not in LOGITS:
         raise ModelError(f"logits is one of {', '.join(LOGITS)}, not {logits!r}")
+    if not 0 <= speculate < context:
+        raise WrongBound(
+            f"to speculate with {speculate} tokens: with a context of {context}, at most"
+            f" {context - 1} are verified at a time"
+        )
     shape = within(shape, context)
-    return {
+    entries = {
         "prefill": Entry(checkpoint, shape, context, min(chunk, context), logits == "all"),
         "decode": Entry(checkpoint, shape, context, None, every_row=False),
     }
+    if speculate:
+        most = speculate + 1
+        entries["verify"] = Entry(checkpoint, shape, context, most, every_row=True, rows="k")
+    return entries
 
 
 def prefix_calls(entries: Mapping[str, Entry], tokens: Sequence[int]) -> tuple[EntryCall, ...]:
@@ -105,7 +118,7 @@ def load(source: Entry, options: ImportOptions) -> Module:
     if source.chunk is None:
         rows, tokens = Dim.of(1), builder.param("token", TensorType(DType.I32, ()))
     else:
-        rows = builder.symbol(Symbol("n", 1, source.chunk, "input tokens, axis 0"))
+        rows = builder.symbol(Symbol(source.rows, 1, source.chunk, "input tokens, axis 0"))
         tokens = builder.param("tokens", TensorType(DType.I32, (rows,)))
     net = Net(builder, checkpoint, past, rows)
     scores = build(net, source.shape, tokens, every_row=source.every_row)

@@ -12,11 +12,11 @@
 /* Memory in which the tokenizer encodes a prompt: the arena of the entries, if the host has it. */
 #define RAOT_GENERATE_WORK(work) RAOT_GENERATE_PART((work) > 8192 ? (work) : 8192)
 
-/* Behind `first` bytes: this memory, then logits and a bit of each of `words` tokens, a prompt, and
-   the text of a token. */
-#define RAOT_GENERATE_BYTES(first, work, words, context, text)                               \
-    (RAOT_GENERATE_PART(first) + RAOT_GENERATE_WORK(work) +                                  \
-     RAOT_GENERATE_PART(4u * (size_t)(words)) + RAOT_GENERATE_PART(4u * (size_t)(context)) + \
+/* Behind `first` bytes: this memory, then so many logits, a text, a bit of each of `words` tokens,
+   and the text of one. */
+#define RAOT_GENERATE_BYTES(first, work, logits, words, context, text)                        \
+    (RAOT_GENERATE_PART(first) + RAOT_GENERATE_WORK(work) +                                   \
+     RAOT_GENERATE_PART(4u * (size_t)(logits)) + RAOT_GENERATE_PART(4u * (size_t)(context)) + \
      RAOT_GENERATE_PART((words) / 8 + 1) + RAOT_GENERATE_PART(text))
 
 /* Marks tokens in a set that has a bit for each one. */

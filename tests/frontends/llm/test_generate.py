@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ int toy_generate(const struct toy_memory *memory, const char *prompt, size_t byt
     int32_t *generated);
 size_t arena_bytes(void);
 size_t state_bytes(void);
+int calls(int again);
 """
 SIZES = """
 #include "toy_generate.h"
@@ -59,6 +61,39 @@ size_t arena_bytes(void);
 size_t state_bytes(void);
 size_t arena_bytes(void) { return TOY_GENERATE_ARENA_BYTES; }
 size_t state_bytes(void) { return TOY_STATE_BYTES; }
+"""
+# Counts the calls of the entries that continue a text.
+COUNTED = """
+#include "toy_generate.h"
+int calls(int again);
+static int counted;
+int calls(int again)
+{
+    const int found = counted;
+
+    counted = again ? 0 : counted;
+    return found;
+}
+static enum raot_status decoded(const struct toy_memory *memory,
+    const struct toy_decode_inputs *in, const struct toy_decode_outputs *out)
+{
+    counted++;
+    return toy_decode_run(memory, in, out);
+}
+#ifdef TOY_K_MAX
+static enum raot_status verified(const struct toy_memory *memory,
+    const struct toy_verify_dims *dims, const struct toy_verify_inputs *in,
+    const struct toy_verify_outputs *out)
+{
+    counted++;
+    return toy_verify_run(memory, dims, in, out);
+}
+#undef toy_verify_run
+#define toy_verify_run verified
+#endif
+#undef toy_decode_run
+#define toy_decode_run decoded
+#include "toy_generate.c"
 """
 FLAGS = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion",
          "-Wundef", "-Wvla", "-Werror", "-ffp-contract=off", "-fno-strict-aliasing", "-shared",
@@ -90,7 +125,11 @@ class Generator:
             "struct toy_memory *",
             [self.ffi.cast("void *", at[0]), bytes_, self.ffi.cast("void *", at[1])],
         )
+        self.clear()
+
+    def clear(self) -> None:
         assert self.library.toy_init(self.memory) == 0
+        self.library.calls(1)
 
     def __call__(self, prompt: bytes, stop: int | None = None, **sampling: Any) -> Answer:
         return self._call(
@@ -156,7 +195,8 @@ def built(folder: Path, out: Path, *more: str) -> tuple[Any, Any]:
     done = CliRunner().invoke(cli, ["llm", str(folder), *options, *more])
     assert done.exit_code == 0, done.output
     (out / "sizes.c").write_text(SIZES)
-    units = ["toy.c", "toy_weights.c", "toy_tokenizer.c", "toy_generate.c", "sizes.c"]
+    (out / "counted.c").write_text(COUNTED)
+    units = ["toy.c", "toy_weights.c", "toy_tokenizer.c", "counted.c", "sizes.c"]
     command = [*host_compiler().command, *FLAGS, "-I.", *units, "-o", "toy.so"]
     built = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
@@ -319,6 +359,51 @@ def test_texts_begin_with_a_prefix(
     assert fixed.library.toy_get_m(fixed.memory) == len(first)
     found = fixed(b": return", max_tokens=6)
     assert near or (found.tokens, found.held) == (wanted, len(first) + len(prompt) + len(wanted))
+
+
+MOST = 3
+REPEATED = b"x = x + x = x + x ="
+
+
+@pytest.fixture(scope="module")
+def proposing(folder: Path) -> Generator:
+    return Generator(*built(folder, folder.parent / "speculating", "--speculate", str(MOST)))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"repetition_penalty": 1.5}, {"temperature": 0.05}, {"temperature": 2.0, "top_p": 0.9}],
+    ids=str,
+)
+def test_proposals_do_not_change_the_text(
+    how: dict[str, float], generator: Generator, proposing: Generator
+) -> None:
+    """Every number of tokens, from every length of the text, until the context is full."""
+    calls = [0, 0]
+    for seed, prompt, most in product(range(3), (REPEATED, b"a"), (0, 1, 2, 7, 20)):
+        answers = []
+        for number, one in enumerate((generator, proposing)):
+            one.clear()
+            first = one(prompt, seed=seed, max_tokens=most, **how)
+            answers.append([first, one(b" x", seed=seed + 9, max_tokens=5, **how)])
+            calls[number] += one.library.calls(1)
+        assert answers[1] == answers[0]
+    # A model with random weights repeats itself, unless many tokens are likely.
+    assert calls[1] < calls[0] if how else 2 * calls[1] < calls[0]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_callers_stop_between_proposals(generator: Generator, proposing: Generator) -> None:
+    for stop in range(1, 12):
+        answers = []
+        for one in (generator, proposing):
+            one.clear()
+            answers.append([one(REPEATED, stop=stop), one(b" and", max_tokens=9)])
+        assert answers[0] == answers[1]
+        assert answers[0][0].generated <= stop
 
 
 def test_a_prefix_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
