@@ -21,7 +21,7 @@ from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound
 from relax_aot.frontends.llm.architectures import shape_of
 from relax_aot.frontends.llm.checkpoint import Checkpoint, read_checkpoint
-from relax_aot.frontends.llm.decoder import Shape, build, ignored, within
+from relax_aot.frontends.llm.decoder import Shape, build, divided, ignored, within
 from relax_aot.frontends.llm.layers import Net
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.sizes import Shared
@@ -76,7 +76,7 @@ def entries_of(
             f"to speculate with {speculate} tokens: with a context of {context}, at most"
             f" {context - 1} are verified at a time"
         )
-    shape = within(shape, context)
+    shape, checkpoint = within(shape, context), divided(checkpoint, shape)
     entries = {
         "prefill": Entry(checkpoint, shape, context, min(chunk, context), logits == "all"),
         "decode": Entry(checkpoint, shape, context, None, every_row=False),

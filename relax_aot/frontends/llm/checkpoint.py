@@ -5,8 +5,10 @@ file, which holds both."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from relax_aot.frontends import ModelError, UnsupportedError
 from relax_aot.frontends.bounds import printable
@@ -24,12 +26,43 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a tensor that holds the weights of several products."""
+
+    whole: Tensor | GgufTensor
+    rows: slice
+
+    @property
+    def file(self) -> str:
+        return self.whole.file
+
+    @property
+    def kind(self) -> str:
+        return self.whole.kind
+
+    @property
+    def kinds(self) -> str:
+        return self.whole.kinds
+
+    @property
+    def is_read(self) -> bool:
+        return self.whole.is_read
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.rows.stop - self.rows.start, *self.whole.shape[1:])
+
+    def array(self) -> Array:
+        return np.asarray(self.whole.array()[self.rows])
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The configuration of a model and its weights by their names."""
 
     name: str
     config: Config
-    tensors: Mapping[str, Tensor | GgufTensor]
+    tensors: Mapping[str, Tensor | GgufTensor | Rows]
 
     def weights(self, name: str, shape: tuple[int, ...]) -> Array:
         """The weights `name`, which must have this shape."""
@@ -47,6 +80,24 @@ class Checkpoint:
                 f"{where} has the shape {list(tensor.shape)}, but {source} says {list(shape)}"
             )
         return tensor.array()
+
+    def divided(self, name: str, parts: Mapping[str, int]) -> Checkpoint:
+        """With `parts`, of so many rows each, in place of the tensor `name`, if it is there."""
+        whole = self.tensors.get(name)
+        if whole is None or isinstance(whole, Rows) or parts.keys() & self.tensors.keys():
+            return self
+        if not whole.shape or whole.shape[0] != sum(parts.values()):
+            raise ModelError(
+                f"{whole.file}: tensor {name} has the shape {list(whole.shape)}, but"
+                f" {Path(self.config.file).name} says {sum(parts.values())} rows"
+            )
+        tensors = {**self.tensors}
+        del tensors[name]
+        start = 0
+        for part, rows in parts.items():
+            tensors[part] = Rows(whole, slice(start, start + rows))
+            start += rows
+        return replace(self, tensors=tensors)
 
     def require_used(self, used: set[str], ignored: Callable[[str], bool]) -> None:
         """Refuse weights that nothing uses: the model would compute something else."""

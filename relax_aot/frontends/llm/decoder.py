@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from relax_aot.frontends import ModelError
+from relax_aot.frontends.llm.checkpoint import Checkpoint
 from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.layers import ACTIVATIONS, Heads, Net, Sight
-from relax_aot.frontends.llm.rotary import Rotation, rotation
+from relax_aot.frontends.llm.rotary import Rotation, parameters, rotation
 from relax_aot.ir.graph import Var
 
 MOST_LAYERS = 2**12
@@ -28,6 +30,8 @@ _COMPUTED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 Angles = Sequence[tuple[Var, Var]]
 """Cosines and sines of each rotation."""
+Block = Callable[[Net, "Shape", Var, Angles, int], Var]
+"""The rows [n, width] behind the layer with a number, from the rows in front of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,25 @@ class Shape:
     """None: that of the size of heads."""
     score_cap: float | None = None
     logit_cap: float | None = None
+    centered: bool = False
+    """Norms subtract the mean, and have a bias."""
+    output: str = "o_proj"
+    """The name of the product behind attention."""
+    last_norm: str = "norm"
+    head_bias: bool = False
+    """Whether logits have a bias."""
+    block: Block | None = None
+    """One layer; None: `layer`."""
 
 
-def shape_of(config: Config) -> Shape:
-    """The fields that all architectures have, checked, with the defaults of the format."""
+def shape_of(config: Config, share: float = 1.0) -> Shape:
+    """The fields that all architectures have, checked, with the defaults of the format. `share`:
+    the part of each head that is rotated."""
     config.only("hidden_act", *ACTIVATIONS)
     config.only("quantization_config")
-    config.only("partial_rotary_factor", 1, 1.0)
+    if share == 1:
+        for at in (config, parameters(config) or config):
+            at.only("partial_rotary_factor", 1, 1.0)
     width, queries = config.size("hidden_size"), config.size("num_attention_heads")
     keys = config.size("num_key_value_heads", queries)
     if queries % keys:
@@ -94,7 +110,7 @@ def shape_of(config: Config) -> Shape:
         layers=(Layer(),) * config.size("num_hidden_layers", most=MOST_LAYERS),
         heads=heads,
         epsilon=config.number("rms_norm_eps", 1e-6),
-        rotations=(rotation(config, heads.size),),
+        rotations=(rotation(config, int(heads.size * share)),),
         tied=config.flag("tie_word_embeddings"),
         longest=config.size("max_position_embeddings"),
         activation=config.fields.get("hidden_act") or "silu",
@@ -139,6 +155,22 @@ def within(shape: Shape, context: int) -> Shape:
     return replace(shape, layers=layers)
 
 
+def divided(checkpoint: Checkpoint, shape: Shape) -> Checkpoint:
+    """With a tensor for each product, where the checkpoint has one for several."""
+    q, k = (count * shape.heads.size for count in (shape.heads.queries, shape.heads.keys))
+    rows = {
+        "self_attn.qkv_proj": {"self_attn.q_proj": q, "self_attn.k_proj": k, "self_attn.v_proj": k},
+        "mlp.gate_up_proj": {"mlp.gate_proj": shape.hidden, "mlp.up_proj": shape.hidden},
+    }
+    for number, end in product(range(len(shape.layers)), ("weight", "bias")):
+        at = f"model.layers.{number}"
+        for name, parts in rows.items():
+            whole = f"{at}.{name}.{end}"
+            named = {f"{at}.{part}.{end}": size for part, size in parts.items()}
+            checkpoint = checkpoint.divided(whole, named)
+    return checkpoint
+
+
 def build(net: Net, shape: Shape, tokens: Var, *, every_row: bool) -> Var:
     """The logits of the last token, or of `every_row`."""
     table = net.matrix("model.embed_tokens.weight", shape.words, shape.width)
@@ -147,13 +179,14 @@ def build(net: Net, shape: Shape, tokens: Var, *, every_row: bool) -> Var:
     if shape.row_scale != 1.0:
         x = net.times(x, shape.row_scale, "model.embed_tokens")
     for number in range(len(shape.layers)):
-        x = _layer(net, shape, x, angles, number)
+        x = (shape.block or layer)(net, shape, x, angles, number)
     if not every_row:
-        x = net.last_row(x, "model.norm")
-    x = _norm(net, shape, x, "model.norm")
+        x = net.last_row(x, f"model.{shape.last_norm}")
+    x = norm(net, shape, x, f"model.{shape.last_norm}")
     if not shape.tied:
         table = net.matrix("lm_head.weight", shape.words, shape.width)
-    return net.capped(net.product(x, table, "lm_head"), shape.logit_cap, "lm_head")
+    bias = net.vector("lm_head.bias", shape.words) if shape.head_bias else None
+    return net.capped(net.product(x, table, "lm_head", bias), shape.logit_cap, "lm_head")
 
 
 def ignored(shape: Shape, name: str) -> bool:
@@ -161,20 +194,24 @@ def ignored(shape: Shape, name: str) -> bool:
     return (shape.tied and name == "lm_head.weight") or _COMPUTED.fullmatch(name) is not None
 
 
-def _norm(net: Net, shape: Shape, x: Var, at: str) -> Var:
+def norm(net: Net, shape: Shape, x: Var, at: str) -> Var:
+    """The rows, normalized by the weights of `at`."""
+    if shape.centered:
+        return net.layer_norm(x, shape.epsilon, at)
     return net.rms_norm(x, shape.epsilon, at, shape.norm_offset)
 
 
-def _layer(net: Net, shape: Shape, x: Var, angles: Angles, number: int) -> Var:
+def layer(net: Net, shape: Shape, x: Var, angles: Angles, number: int) -> Var:
+    """A layer of Llama, with norms of results where the shape has them."""
     at = f"model.layers.{number}"
-    y = _attention(net, shape, _norm(net, shape, x, f"{at}.input_layernorm"), angles, number)
+    y = attention(net, shape, norm(net, shape, x, f"{at}.input_layernorm"), angles, number)
     if shape.result_norm:
-        y = _norm(net, shape, y, f"{at}.post_attention_layernorm")
+        y = norm(net, shape, y, f"{at}.post_attention_layernorm")
     x = net.call("add", x, y, at=at)
     before = "pre_feedforward_layernorm" if shape.result_norm else "post_attention_layernorm"
-    y = _gated(net, shape, _norm(net, shape, x, f"{at}.{before}"), f"{at}.mlp")
+    y = _gated(net, shape, norm(net, shape, x, f"{at}.{before}"), f"{at}.mlp")
     if shape.result_norm:
-        y = _norm(net, shape, y, f"{at}.post_feedforward_layernorm")
+        y = norm(net, shape, y, f"{at}.post_feedforward_layernorm")
     return net.call("add", x, y, at=at)
 
 
@@ -186,9 +223,10 @@ def _gated(net: Net, shape: Shape, y: Var, at: str) -> Var:
     return net.linear(y, shape.width, f"{at}.down_proj", bias=shape.mlp_bias)
 
 
-def _attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> Var:
+def attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> Var:
+    """Attention of the rows to those that the caches hold, and to each other."""
     at, heads = f"model.layers.{number}.self_attn", shape.heads
-    layer = shape.layers[number]
+    own = shape.layers[number]
 
     def projected(letter: str, count: int) -> Var:
         found = net.linear(y, count * heads.size, f"{at}.{letter}_proj", bias=shape.input_bias)
@@ -197,16 +235,16 @@ def _attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> V
     def rotated(letter: str, count: int) -> Var:
         x = projected(letter, count)
         if shape.head_norm:
-            x = _norm(net, shape, x, f"{at}.{letter}_norm")
-        if layer.rotation is None:
+            x = norm(net, shape, x, f"{at}.{letter}_norm")
+        if own.rotation is None:
             return x
-        return net.rotated(x, angles[layer.rotation], f"{at}.{letter}_rotated")
+        return net.rotated(x, angles[own.rotation], f"{at}.{letter}_rotated")
 
     q, k = rotated("q", heads.queries), rotated("k", heads.keys)
     k = net.call("transpose", k, at=f"{at}.keys", perm=(1, 2, 0))
     k = net.cached(k, f"k{number}", 2, f"{at}.keys")
     v = net.cached(projected("v", heads.keys), f"v{number}", 0, f"{at}.values")
     scale = heads.size**-0.5 if shape.score_scale is None else shape.score_scale
-    sight = Sight(scale, layer.window, shape.score_cap)
+    sight = Sight(scale, own.window, shape.score_cap)
     found = net.attention(q, k, v, heads, sight, at)
-    return net.linear(found, shape.width, f"{at}.o_proj", bias=shape.output_bias)
+    return net.linear(found, shape.width, f"{at}.{shape.output}", bias=shape.output_bias)

@@ -122,6 +122,11 @@ class Net:
         scale = self.vector(f"{at}.weight", x.type.shape[-1].constant, offset)
         return self.call("rms_norm", x, scale, at=at, axis=-1, epsilon=epsilon)
 
+    def layer_norm(self, x: Var, epsilon: float, at: str) -> Var:
+        size = x.type.shape[-1].constant
+        scale, bias = (self.vector(f"{at}.{name}", size) for name in ("weight", "bias"))
+        return self.call("layer_norm", x, scale, bias, at=at, axis=-1, epsilon=epsilon)
+
     def activated(self, x: Var, kind: str, at: str) -> Var:
         """`kind`: one of ACTIVATIONS."""
         op, attrs = ACTIVATIONS[kind]

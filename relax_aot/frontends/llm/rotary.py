@@ -27,29 +27,52 @@ class Rotation:
 
 def rotation(config: Config, size: int) -> Rotation:
     """The rotation of the first `size` numbers of each head."""
-    # Since version 5 of transformers, both are in `rope_parameters`.
-    given = config.part("rope_parameters") or config.part("rope_scaling")
+    given = parameters(config)
     at = given if given is not None and "rope_theta" in given else config
     return scaled(config, size, at.number("rope_theta", 10000.0), given)
 
 
+def parameters(config: Config) -> Config | None:
+    """What the configuration says of the scaling of positions."""
+    # Since version 5 of transformers, the base is there, too.
+    return config.part("rope_parameters") or config.part("rope_scaling")
+
+
+def share(config: Config, default: float) -> float:
+    """The part of each head that is rotated."""
+    given = parameters(config)
+    name = "partial_rotary_factor"
+    at = given if given is not None and name in given else config
+    value = at.number(name, default)
+    if value > 1:
+        raise at.wrong(name, "a number up to 1")
+    return value
+
+
 def scaled(config: Config, size: int, theta: float, given: Config | None) -> Rotation:
     """The rotation with this base and what `given` says of its scaling."""
-    if size % 2:
+    if size < 2 or size % 2:
         raise ModelError(f"{config.file}: heads of {size} numbers; rotary positions rotate pairs")
     plain = np.array([theta ** (-number / size) for number in range(0, size, 2)])
     if given is None:
         return Rotation(_finite(plain, config))
-    kind = given.fields.get("rope_type", given.fields.get("type", "default"))
+    kind = kind_of(given)
     if kind == "yarn":
         return Rotation(_finite(_yarn(plain, given, theta), given), _yarn_factor(given))
+    if kind == "longrope":
+        return Rotation(_finite(_divided(plain, given, "short_factor"), given), _long_factor(given))
     scaling = {**SCALINGS, **FACTORS}.get(kind) if isinstance(kind, str) else None
     if scaling is None:
         raise UnsupportedError(
             f"{given.file}: rope_type={printable(str(kind))} is not supported, only "
-            + ", ".join([*sorted(SCALINGS), "yarn"])
+            + ", ".join([*sorted(SCALINGS), "longrope", "yarn"])
         )
     return Rotation(_finite(scaling(plain, given), given))
+
+
+def kind_of(given: Config) -> object:
+    """The type of scaling."""
+    return given.fields.get("rope_type", given.fields.get("type", "default"))
 
 
 def _finite(values: Array, given: Config) -> Array:
@@ -113,14 +136,34 @@ def _yarn_factor(given: Config) -> float:
     return grown(1.0)
 
 
+def _long_factor(given: Config) -> float:
+    """What sharpens attention of LongRoPE (Ding et al., arXiv:2402.13753)."""
+    if "attention_factor" in given:
+        return given.number("attention_factor")
+    original = given.size("original_max_position_embeddings")
+    whole = given.size("max_position_embeddings", original)
+    factor = given.number("factor", whole / original)
+    if factor <= 1 or original < 2:
+        return 1.0
+    return math.sqrt(1 + math.log(factor) / math.log(original))
+
+
 def _factors(plain: Array, given: Config) -> Array:
     """Each frequency is divided by a number of a GGUF file."""
-    factors = given.fields.get("factors")
+    return _divided(plain, given, "factors")
+
+
+def _divided(plain: Array, given: Config, name: str) -> Array:
+    factors = given.fields.get(name)
     listed = factors if isinstance(factors, list) else []
-    fits = len(listed) == len(plain)
-    if not fits or not all(isinstance(f, float) and f >= LEAST_NUMBER for f in listed):
-        raise given.wrong("factors", f"{len(plain)} positive numbers")
-    return np.asarray(plain / np.array(listed))
+    if len(listed) != len(plain) or not all(map(_is_factor, listed)):
+        raise given.wrong(name, f"{len(plain)} positive numbers")
+    return np.asarray(plain / np.array(listed, np.float64))
+
+
+def _is_factor(value: object) -> bool:
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    return real and LEAST_NUMBER <= value <= GREATEST_NUMBER  # type: ignore[operator]
 
 
 SCALINGS: Mapping[str, Callable[[Array, Config], Array]] = {

@@ -23,6 +23,10 @@ LLAMA3 = {
 }  # fmt: skip
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
 
+LONG = {
+    "type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.5, 2.0, 3.0], "long_factor": [4.0] * 6,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Style:
@@ -43,6 +47,8 @@ class Style:
     output: str = "o_proj"
     parallel: bool = False
     """Attention and the products behind it add to the same rows, which are centered."""
+    fused: bool = False
+    """One tensor holds queries, keys and values, one both products of the gate."""
     activation: str = "silu"
     embedding_scale: float = 1.0
     query_scale: float | None = None
@@ -118,6 +124,8 @@ class Llama:
         if not self.tied:
             layer("lm_head", self.words, self.width)
             made["lm_head.weight"] *= np.sqrt(self.width)
+        if self.style.fused:
+            made = _fused(made)
         return {name: array.astype(KINDS[self.kind]) for name, array in made.items()}
 
     @property
@@ -133,6 +141,20 @@ class Llama:
         (folder / "config.json").write_text(json.dumps(self.fields))
         (folder / "model.safetensors").write_bytes(safetensors(self.tensors))
         return folder
+
+
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+
+
+def _fused(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """With the first tensor of each group in place of all."""
+    made = dict(tensors)
+    for name in tensors:
+        for whole, (first, *others) in FUSED.items():
+            if name.endswith(f"{first}.weight"):
+                parts = [made.pop(name.replace(first, part)) for part in (first, *others)]
+                made[name.replace(first, whole)] = np.concatenate(parts)
+    return made
 
 
 def safetensors(tensors: Mapping[str, Array]) -> bytes:

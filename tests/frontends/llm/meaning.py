@@ -56,7 +56,11 @@ def _attention(
     values: list[Array],
 ) -> Array:
     at, style = f"model.layers.{number}.self_attn", model.style
-    q, k, v = (_linear(w, f"{at}.{c}_proj", y).reshape(-1, model.size) for c in "qkv")
+    if style.fused:
+        heads = _linear(w, f"{at}.qkv_proj", y).reshape(-1, model.size)
+        q, k, v = np.split(heads, [model.queries, model.queries + model.keys])
+    else:
+        q, k, v = (_linear(w, f"{at}.{c}_proj", y).reshape(-1, model.size) for c in "qkv")
     if model.norms:
         q, k = (
             np.array([_normalized(model, w, f"{at}.{letter}_norm", row) for row in rows])
@@ -69,21 +73,24 @@ def _attention(
     window = style.windows[number] if style.windows else None
     first = 0 if window is None else max(0, len(keys) - window)
     scale = model.size**-0.5 if style.query_scale is None else style.query_scale
-    heads = []
+    results = []
     for query in range(len(q)):
         shared = query // (len(q) // len(k))
         k_rows = np.array([row[shared] for row in keys[first:]])
         scores = _capped(k_rows @ q[query] * scale, style.score_cap)
         share = np.exp(scores - scores.max())
         v_rows = np.array([row[shared] for row in values[first:]])
-        heads.append(share / share.sum() @ v_rows)
-    return _linear(w, f"{at}.{style.output}", np.concatenate(heads))
+        results.append(share / share.sum() @ v_rows)
+    return _linear(w, f"{at}.{style.output}", np.concatenate(results))
 
 
 def _products(model: Llama, w: Weights, at: str, y: Array) -> Array:
     if model.style.parallel:
         return _linear(w, f"{at}.fc2", _activated(model, _linear(w, f"{at}.fc1", y)))
-    gate, up = (_linear(w, f"{at}.{name}_proj", y) for name in ("gate", "up"))
+    if model.style.fused:
+        gate, up = np.split(_linear(w, f"{at}.gate_up_proj", y), 2)
+    else:
+        gate, up = (_linear(w, f"{at}.{name}_proj", y) for name in ("gate", "up"))
     return _linear(w, f"{at}.down_proj", _activated(model, gate) * up)
 
 
@@ -133,10 +140,14 @@ def _frequency(model: Llama, number: int, size: int, local: float | None) -> tup
     scaling = model.config.get("rope_scaling")
     if scaling is None:
         return plain, 1.0
-    if scaling["rope_type"] == "linear":
+    if scaling.get("rope_type") == "linear":
         return plain / float(scaling["factor"]), 1.0
-    if scaling["rope_type"] == "yarn":
+    if scaling.get("rope_type") == "yarn":
         return _yarn(scaling, plain, number, size, theta)
+    if scaling.get("type") == "longrope":
+        ratio = model.fields["max_position_embeddings"] / 200
+        factor = math.sqrt(1 + math.log(ratio) / math.log(200))
+        return plain / scaling["short_factor"][number], factor
     wavelength = 2 * np.pi / plain
     low, high = (64 / LLAMA3[f"{end}_freq_factor"] for end in ("low", "high"))  # type: ignore[operator]
     if wavelength < high:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.frontends.llm.checkpoints import LLAMA3, YARN, Llama, Style
+from tests.frontends.llm.checkpoints import LLAMA3, LONG, YARN, Llama, Style
 
 GEMMA: dict[str, Any] = {
     "offset": 1.0,
@@ -20,6 +20,19 @@ GEMMA2: dict[str, Any] = {
         "pre_feedforward_layernorm",
         "post_feedforward_layernorm",
     ),
+}
+
+PHI: dict[str, Any] = {
+    "hidden_act": "gelu_new",
+    "layer_norm_eps": 1e-5,
+    "partial_rotary_factor": 0.5,
+}
+PARALLEL: dict[str, Any] = {
+    "norms": ("input_layernorm",),
+    "last_norm": "final_layernorm",
+    "output": "dense",
+    "parallel": True,
+    "activation": "gelu_tanh",
 }
 
 MODELS = {
@@ -97,5 +110,39 @@ MODELS = {
         style=Style(
             **GEMMA, **GEMMA2, model="gemma3_text", windows=(6, 6, None, 6), local_theta=5000.0
         ),
+    ),
+    "phi": Llama(
+        architecture="PhiForCausalLM",
+        keys=4,
+        tied=False,
+        biases="qkvdfl",
+        config=PHI,
+        style=Style(**PARALLEL, rotated=4),
+    ),
+    "phi2 with shared keys": Llama(
+        architecture="PhiForCausalLM",
+        width=64,
+        size=16,
+        tied=False,
+        biases="qkvdfl",
+        config=PHI | {"partial_rotary_factor": 0.375},
+        style=Style(**PARALLEL, rotated=6),
+    ),
+    "phi3": Llama(
+        architecture="Phi3ForCausalLM",
+        tied=False,
+        config={"sliding_window": 6},
+        style=Style(windows=(6, 6), fused=True),
+    ),
+    "phi3 of long contexts": Llama(
+        architecture="Phi3ForCausalLM",
+        width=64,
+        size=16,
+        config={
+            "rope_scaling": LONG,
+            "original_max_position_embeddings": 200,
+            "partial_rotary_factor": 0.75,
+        },
+        style=Style(fused=True, rotated=12),
     ),
 }

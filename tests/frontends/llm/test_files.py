@@ -14,7 +14,15 @@ import pytest
 
 import relax_aot as rx
 from relax_aot.frontends.llm.safetensors import read
-from tests.frontends.llm.checkpoints import LLAMA3, YARN, Array, Llama, safetensors, with_header
+from tests.frontends.llm.checkpoints import (
+    LLAMA3,
+    LONG,
+    YARN,
+    Array,
+    Llama,
+    safetensors,
+    with_header,
+)
 
 SMALL = Llama(words=5, width=4, hidden=6, layers=1, queries=2, keys=1, size=2)
 NORM = "model.norm.weight"
@@ -191,6 +199,23 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
         changed(max_window_layers="1", use_sliding_window=True, sliding_window=4,
                 architectures=["Qwen3ForCausalLM"]),
         "max_window_layers is 1, expected a number of layers"),
+    "rows of several products": (
+        stored(model__layers__0__mlp__gate_proj__weight=None,
+               model__layers__0__mlp__up_proj__weight=None,
+               model__layers__0__mlp__gate_up_proj__weight=np.zeros((13, 4), np.float32)),
+        "has the shape [13, 4], but config.json says 12 rows"),
+    "products that are there twice": (
+        stored(model__layers__0__mlp__gate_up_proj__weight=np.zeros((12, 4), np.float32)),
+        "tensors that its architecture does not have: model.layers.0.mlp.gate_up_proj.weight"),
+    "a part of a head": (changed(partial_rotary_factor=0.5),
+                         "partial_rotary_factor=0.5 is not supported, only 1"),
+    "more than a head": (changed(architectures=["PhiForCausalLM"], partial_rotary_factor=1.5),
+                         "partial_rotary_factor is 1.5, expected a number up to 1"),
+    "one number of a head": (changed(architectures=["PhiForCausalLM"], partial_rotary_factor=0.2),
+                             "heads of 0 numbers; rotary positions rotate pairs"),
+    "factors of another head": (
+        changed(architectures=["Phi3ForCausalLM"], rope_scaling=LONG),
+        "short_factor is [1.0, 1.1, 1.2, 1.5, 2.0, 3.0], expected 1 positive numbers"),
     "layers without number": (changed(num_hidden_layers=2**20), "expected a number from 1 to 4096"),
     "a scaling without a factor": (changed(rope_scaling={"type": "linear"}), "has no field factor"),
     "a scaling that is text": (changed(rope_scaling="linear"), "expected an object"),
