@@ -237,8 +237,19 @@ SUBJECTS = {
     "product f32, weights by columns": Subject(
         matmul("f32", "j, k"), product, mostly_ffma, every=True
     ),
-    "product f32 of 64 steps": Subject(matmul("f32", "k, j", 64), product, mostly_ffma, every=True),
-    "convolution f32": Subject(CONVOLUTION, product, mostly_ffma),
+    **{
+        f"product f32 of {depth} steps": Subject(
+            matmul("f32", "k, j", depth), product, mostly_ffma, every=True
+        )
+        for depth in (24, 27, 64, 147)
+    },
+    "product f32 of any sizes": Subject(
+        "symbol m in 1..4096" + matmul("f32", "j, k", 128).replace("128", "m").replace("768", "m"),
+        product,
+        mostly_ffma,
+        every=True,
+    ),
+    "convolution f32": Subject(CONVOLUTION, None, mostly_ffma, every=True),
     "convolution f32 of points": Subject(POINTS, product, mostly_ffma, every=True),
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
     **{

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packed weights of bytes and of half precision: the sums of the plain loops."""
+"""Packed weights of bytes and of floats: the sums of the plain loops."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.transforms.examples import example_module
 FIRST = byte_lines.EXAMPLES[0].before
 PLANES = byte_lines.EXAMPLES[1].before
 HALVES = byte_lines.EXAMPLES[2].before
+FLOATS = byte_lines.EXAMPLES[3].before
 CASES = {
     "both zero points": (FIRST, 20),
     "weights that keep their zero point": (FIRST.replace("128:i32", "77:i32"), 20),
@@ -44,6 +45,7 @@ CASES = {
         48,
     ),
     "windows of half precision": (HALVES, 48),
+    "windows of floats": (FLOATS.replace("4, ", "16, ").replace("0..4", "0..16"), 48),
     "half precision, lines of no vectors": (
         HALVES.replace("max(-j + 1, 0)..min(-j + 10, 3)", "0..3")
         .replace("j + l - 1", "l")
@@ -57,7 +59,7 @@ CASES = {
 
 def limits(kind: DType) -> tuple[int, int]:
     """Of whole numbers whose sums are exact."""
-    return (-8, 8) if kind.is_half else kind.limits
+    return (-8, 8) if kind.is_float else kind.limits
 
 
 def random_weights(module: Module) -> Module:
@@ -103,3 +105,9 @@ def test_sums_of_a_zero_point_wrap_around() -> None:
     text = FIRST.replace("3:i32", "2147483647:i32")
     plain = random_weights(example_module(text))
     np.testing.assert_array_equal(result(byte_lines.run(plain, TARGET), 2), result(plain, 2))
+
+
+def test_ordered_sums_of_floats_keep_their_steps() -> None:
+    module = example_module(FLOATS)
+    assert byte_lines.run(module, TARGET) != module
+    assert byte_lines.run(module, replace(TARGET, partial_sums=1)) == module

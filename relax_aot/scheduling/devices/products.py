@@ -5,7 +5,8 @@ A block of threads computes a tile of results. Some steps of the sum at a time, 
 factors to shared memory, steps first, and the next ones meanwhile to registers. Each thread reads
 four neighbors of a column or row at once, and its results are groups of four by four, spread over
 the tile, so that the threads of a warp read different banks. The sum of a result takes the steps in
-their order, with the bits of the plain loops.
+their order, with the bits of the plain loops. The first part is the one that may have fewer steps,
+so that copies in the loop have no conditions.
 
 Source: Volkov and Demmel, Benchmarking GPUs to tune dense linear algebra, SC 2008; CUTLASS's SIMT
 kernels, for the two buffers.
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import gcd
 
-from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_min, simplify
+from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.loops import (
     Barrier,
     Buffer,
@@ -36,6 +37,7 @@ from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import collapsed, contraction_of
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.operands import (
+    At,
     Lines,
     Product,
     as_floats,
@@ -66,18 +68,18 @@ MANY = 8
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile of `rows` by `columns` results, of which each thread has `own` by `own`; `steps` of
-    the sum are in shared memory at a time."""
+    """A tile of `rows` by `columns` results, of which each thread has `own`, rows and columns;
+    `steps` of the sum are in shared memory at a time."""
 
     rows: int
     columns: int
     steps: int
-    own: int
+    own: tuple[int, int]
 
     @property
     def grid(self) -> tuple[int, int]:
         """Threads along rows and columns."""
-        return self.rows // self.own, self.columns // self.own
+        return self.rows // self.own[0], self.columns // self.own[1]
 
     @property
     def threads(self) -> int:
@@ -97,8 +99,8 @@ class Tiles:
     """Tiles for products of any size: `large` ones where they are at least `enough`, so that all
     processors of a device have work, else `small` ones."""
 
-    large: Tile = Tile(128, 128, 8, 8)
-    small: Tile = Tile(32, 64, 16, 4)
+    large: Tile = Tile(128, 128, 8, (8, 8))
+    small: Tile = Tile(32, 64, 16, (4, 8))
     enough: int = 16
 
 
@@ -198,7 +200,7 @@ class _Launch:
         """Consecutive threads copy what is contiguous in memory."""
         w, groups = self.w, self.tile.threads // lines
         each = self.tile.steps // groups
-        line, group = thread % lines, thread // lines
+        line, group = thread % lines, thread // lines if groups > 1 else ZERO
         if self.product.contiguous_steps(load):
             line, group = thread // groups, thread % groups
         line = w.named("line", line)
@@ -213,22 +215,23 @@ class _Launch:
     ) -> None:
         w, tile = self.w, self.tile
         place = self._results(thread)
-        sums = w.reserve("sums", DType.F32, "register", tile.own, tile.own)
-        rows = self._lines(self.product.rows, first[0], tile.rows, place[0])
-        columns = self._lines(self.product.columns, first[1], tile.columns, place[1])
+        sums = w.reserve("sums", DType.F32, "register", *tile.own)
+        rows = self._lines(self.product.rows, first[0], tile.rows, tile.own[0], place[0])
+        columns = self._lines(self.product.columns, first[1], tile.columns, tile.own[1], place[1])
         results = (w, self.product, batch, (rows, columns), lambda i, j: sums[(i, j)])
         start_sums(*results)
         total = extent(self.product.steps)
         parts = w.short("parts", self._parts(total))
+        lead, ends = self._lead(total, parts)
         for copy in copies:
-            self._fetch(copy, ZERO, total)
+            self._fetch(copy, ZERO, ends[0])
         for copy in copies:
             self._put(copy, ZERO)
         w.add(Barrier("thread"))
         with self._each_part(parts) as (part, half):
             with w.when(below(part + 1, parts)):
                 for copy in copies:
-                    self._fetch(copy, (part + 1) * tile.steps, total)
+                    self._fetch(copy, lead + part * tile.steps, ends[1])
             self._multiply(copies, half, place, sums)
             for copy in copies:
                 self._put(copy, 1 - half)
@@ -241,7 +244,7 @@ class _Launch:
         have numbers as addresses, but not where one part is alone in a large tile, as registers do
         not suffice for a branch."""
         w, odd = self.w, parts.is_constant and parts.constant % 2
-        if odd and (self.tile.own > VECTOR or parts == 1):
+        if odd and (self.tile.own[0] > VECTOR or parts == 1):
             with w.range("part", parts) as part:
                 yield part, part % 2
             return
@@ -268,39 +271,66 @@ class _Launch:
         column = (warp % wide * across + lane % across) * VECTOR
         return row, w.named("own_column", column)
 
-    def _lines(self, loops: tuple[For, ...], first: Dim, size: int, place: Dim) -> Lines:
-        return Lines(loops, first, size, self.tile.own, lambda n: place + self._spread(n, size))
+    def _lines(
+        self, loops: tuple[For, ...], first: Dim, size: int, own: int, place: Dim
+    ) -> Lines:  # fmt: skip
+        return Lines(loops, first, size, own, lambda n: place + _spread(n, size, own))
 
-    def _spread(self, index: Dim, lines: int) -> Dim:
-        """How far a result is behind the first one of its thread, along rows or columns."""
-        return index // VECTOR * (lines // self.tile.own * VECTOR) + index % VECTOR
+    def _lead(self, total: Dim, parts: Dim) -> tuple[Dim, tuple[Dim | None, Dim | None]]:
+        """The steps of the first part; and where the steps of the first part, and those of others
+        end, None where all of a part are steps."""
+        w, steps = self.w, self.tile.steps
+        lead = simplify(total - dim_max(parts - 1, 0) * steps, w.bounds)
+        if lead == steps:
+            return lead, (None, None)
+        if lead.is_constant and lead.constant <= 0:  # one part more
+            return Dim.of(steps), (total, total)
+        lead = lead if lead.is_constant else w.let("lead", lead, ZERO, Dim.of(steps))
+        return lead, (lead, None)
 
-    def _fetch(self, copy: _Copy, part: Dim, total: Dim) -> None:
-        """Copies steps of the next part to registers; zeros beyond the last one."""
-        w, product = self.w, self.product
-        with w.range("e", copy.each) as e:
-            position = part + copy.first + e
-            copied = self._parts(total) * self.tile.steps
-            partial = simplify(copied - total, w.bounds) != 0
-            together = gcd(total.constant, copy.each) if total.is_constant else 1
-            begin = part + copy.first + e // together * together
-            conditions = [below(begin, total)] if partial else []
-            at = {**copy.at, **split(w, product.steps, position)}
-            conditions += inside(at, copy.ends)
-            with w.block() as fetched:
-                value = product.value(w, copy.load, at)
-                value = Cast(value, DType.F32) if value.dtype.is_half else value
-            if not conditions:
+    def _fetch(self, copy: _Copy, part: Dim, stop: Dim | None) -> None:
+        """Copies steps of the next part to registers; zeros from `stop` on. Steps that follow each
+        other in one window have one condition."""
+        w, product, inner = self.w, self.product, self.product.steps[-1]
+        alone = inner.variable in copy.ends or not inner.extent.is_constant
+        count = 1 if alone else gcd(inner.extent.constant, copy.each)
+        together = gcd(stop.constant, copy.each) if stop is not None and stop.is_constant else 1
+        first = part + copy.first
+        with self._groups(copy.each, count) as group:
+            at = {**copy.at, **split(w, product.steps, first + group)}
+            window = inside(at, copy.ends)
+            with self._groups(count) as near:
+                e = group + near
+                beyond = [below(first + e // together * together, stop)] if stop is not None else []
+                own = {**at, inner.variable: at[inner.variable] + near}
+                self._fetch_one(copy, e, own, [*beyond, *window])
+
+    @contextmanager
+    def _groups(self, count: int, each: int = 1) -> Iterator[Dim]:
+        """The first of each so many of `count` elements; no loop around one of them."""
+        if count == each:
+            yield ZERO
+            return
+        with self.w.range("e", count // each) as group:
+            yield group * each
+
+    def _fetch_one(self, copy: _Copy, e: Dim, at: At, conditions: Sequence[Expr]) -> None:
+        """One element, where all conditions hold, else zero."""
+        w = self.w
+        with w.block() as fetched:
+            value = self.product.value(w, copy.load, at)
+            value = Cast(value, DType.F32) if value.dtype.is_half else value
+        if not conditions:
+            w.add(*fetched, Store(copy.next, (e,), value))
+        elif not fetched:
+            chosen: Expr = value
+            for condition in reversed(conditions):
+                chosen = Select(condition, chosen, Lit(0.0, DType.F32))
+            w.add(Store(copy.next, (e,), chosen))
+        else:
+            w.add(Store(copy.next, (e,), Lit(0.0, DType.F32)))
+            with w.when(*conditions):
                 w.add(*fetched, Store(copy.next, (e,), value))
-            elif not fetched:
-                chosen: Expr = value
-                for condition in reversed(conditions):
-                    chosen = Select(condition, chosen, Lit(0.0, DType.F32))
-                w.add(Store(copy.next, (e,), chosen))
-            else:
-                w.add(Store(copy.next, (e,), Lit(0.0, DType.F32)))
-                with w.when(*conditions):
-                    w.add(*fetched, Store(copy.next, (e,), value))
 
     def _put(self, copy: _Copy, half: Dim) -> None:
         """Copies what was fetched to shared memory."""
@@ -313,15 +343,24 @@ class _Launch:
     ) -> None:
         """Adds the products of the steps in shared memory."""
         w, own = self.w, self.tile.own
-        factors = [w.reserve(name, DType.F32, "register", own) for name in ("left", "right")]
+        factors = [
+            w.reserve(name, DType.F32, "register", size)
+            for name, size in zip(("left", "right"), own, strict=True)
+        ]
         lines_of = (self.tile.rows, self.tile.columns)
-        sides = [*zip(copies, factors, lines_of, place, strict=True)]
+        sides = [*zip(copies, factors, lines_of, own, place, strict=True)]
         with w.range("k", self.tile.steps) as k:
-            for copy, factor, lines, first in sides:
-                for at in range(0, own, VECTOR):
-                    source = copy.shared[(half, k, first + self._spread(Dim.of(at), lines))]
+            for copy, factor, lines, size, first in sides:
+                for at in range(0, size, VECTOR):
+                    source = copy.shared[(half, k, first + _spread(Dim.of(at), lines, size))]
                     w.micro("raot_load4_f32", **{"from": source}, to=factor[(Dim.of(at),)])
-            with w.range("i", own) as i, w.range("j", own) as j:
+            with w.range("i", own[0]) as i, w.range("j", own[1]) as j:
                 left, right = factors
                 total = apply("fma", left[(i,)], right[(j,)], sums[(i, j)])
                 w.add(Store(sums, (i, j), total))
+
+
+def _spread(index: Dim, size: int, own: int) -> Dim:
+    """How far one of the `own` rows or columns of a thread is behind the first one, in a tile of
+    `size`."""
+    return index // VECTOR * (size // own * VECTOR) + index % VECTOR

@@ -7,7 +7,8 @@ of one pixel of the window, with the channels last where they are a multiple of 
 condition, that the pixel is inside. Sums of integers do not depend on the order of their steps.
 
 Weights of half precision are packed too where no vectors of them are aligned, or for the channels
-of windows. Matrix units add floats in an order of their own.
+of windows. Matrix units add floats in an order of their own. Those of floats are packed for the
+channels of windows alone, unless sums are to keep their order.
 
 Zero points of weights are subtracted while compiling, where the results are bytes. That of the
 other factor is a constant for each line, except where windows are clipped.
@@ -35,6 +36,7 @@ from relax_aot.ir.loops import (
     Lit,
     Load,
     Stmt,
+    apply,
     binary,
 )
 from relax_aot.ir.types import DType
@@ -158,6 +160,44 @@ EXAMPLES = (
         target="cuda_mma",
     ),
     Example(
+        why="windows of floats",
+        before="""
+            symbol n in 1..9
+            const %w: f32[6, 4, 3] = splat 2.0
+            kernel @conv(%x: f32[n, 4, 9], %w: f32[6, 4, 3]) -> (%y: f32[n, 6, 9]) {
+              for b in 0..n {
+                for c in 0..6 {
+                  for j in 0..9 {
+                    local sum: f32 = 0.0:f32
+                    for d in 0..4 {
+                      for l in max(-j + 1, 0)..min(-j + 10, 3) {
+                        sum = fma(%x[b, d, j + l - 1], %w[c, d, l], sum)
+                      }
+                    }
+                    %y[b, c, j] = sum
+                  }
+                }
+              }
+            }""",
+        after="""
+            kernel @conv(%x: f32[n, 4, 9], %w.lines: f32[6, 12]) -> (%y: f32[n, 6, 9]) {
+              for b in 0..n {
+                for c in 0..6 {
+                  for j in 0..9 {
+                    local sum: f32 = 0.0:f32
+                    for l in max(-j + 1, 0)..min(-j + 10, 3) {
+                      for d in 0..4 {
+                        sum = fma(...)
+                      }
+                    }
+                    %y[b, c, j] = sum
+                  }
+                }
+              }
+            }""",
+        target="cuda",
+    ),
+    Example(
         why="weights that are lines already",
         before="""
             symbol n in 1..9
@@ -179,8 +219,8 @@ EXAMPLES = (
 
 
 def run(module: Module, target: Target) -> Module:
-    """The module with packed weights, for targets that multiply bytes."""
-    if not target.matrices or not target.device:
+    """The module with packed weights, for devices."""
+    if not target.device:
         return module
     return apply_module(module, target, _match)
 
@@ -191,7 +231,7 @@ def _match(stmt: For, w: Writer, context: Context) -> Emit | None:
     if product is None or not product.rows or not product.columns or product.found.computed:
         return None
     kind = product.found.sum.dtype
-    if kind is not DType.I32 and not kind.is_half:
+    if kind not in (DType.I32, DType.F32) and not kind.is_half:
         return None
     pair = (product.found.left, product.found.right)
     known = [at for at, load in enumerate(pair) if load.buffer.name in context.constants]
@@ -262,14 +302,14 @@ class _Packing:
 
     @property
     def supported(self) -> bool:
-        """Half-precision values are packed only where all vectors of a line are whole."""
-        target = self.context.target
-        if self.product.found.sum.dtype is DType.I32:
+        """Floats are packed only where all vectors of a line are whole."""
+        target, kind = self.context.target, self.product.found.sum.dtype
+        if kind is DType.I32:
             return DType.I8 in target.matrices
         whole = prod(_extents(self.steps)) % self.width == 0
-        same = self.load.dtype is self.other.dtype is self.product.found.sum.dtype
-        unordered = target.partial_sums > 1
-        return same and whole and unordered and self.load.dtype in target.matrices
+        same = self.load.dtype is self.other.dtype is kind
+        known = kind in target.matrices or kind is DType.F32
+        return same and whole and target.partial_sums > 1 and known
 
     @property
     def possible(self) -> bool:
@@ -294,12 +334,13 @@ class _Packing:
 
     @property
     def useful(self) -> bool:
-        return self.packs or self.shifts or self.steps != self.product.steps
+        moves = self.steps != self.product.steps
+        return moves or (self.load.dtype is not DType.F32 and (self.packs or self.shifts))
 
     @property
     def kind(self) -> tuple[DType, int]:
         """The type of packed weights, and their zero point."""
-        if self.load.dtype.is_half:
+        if self.load.dtype.is_float:
             return self.load.dtype, 0
         low, high = (limit - self.zero for limit in self.load.dtype.limits)
         for kind in (DType.I8, DType.U8):
@@ -320,7 +361,10 @@ class _Packing:
             sums = Load(self.sums(), (*map(_variable, self.lead), _position(self.lines)))
             start = sums if start == Lit(0, DType.I32) else Binary("+", start, sums)
         factors = (weights, other) if self.side == 0 else (other, weights)
-        body: Stmt = Assign(found.sum, binary("+", found.sum, binary("*", *factors)))
+        total: Expr = binary("+", found.sum, binary("*", *factors))
+        if found.sum.dtype is DType.F32:
+            total = apply("fma", *factors, found.sum)
+        body: Stmt = Assign(found.sum, total)
         loops = {loop.variable: loop for loop in found.reductions}
         for step in reversed(self.steps):
             body = replace(loops[step.variable], body=(body,))
@@ -358,7 +402,7 @@ class _Packing:
         names = [loop.variable for loop in loops]
         data = elements(self.load, arrays[self.load.buffer.name], names, _extents(loops))
         shape = (*_extents(self.lead), prod(_extents(self.lines)), -1)
-        wide = data if self.load.dtype.is_half else data.astype(np.int64)
+        wide = data if self.load.dtype.is_float else data.astype(np.int64)
         matrix: Array = wide.reshape(shape)
         return matrix
 
@@ -380,7 +424,7 @@ def _position(loops: Sequence[For]) -> Dim:
 
 
 def _shifted(load: Load, zero: int) -> Expr:
-    if load.dtype.is_half:
+    if load.dtype.is_float:
         return load
     value = Cast(load, DType.I32)
     return binary("-", value, Lit(zero, DType.I32)) if zero else value

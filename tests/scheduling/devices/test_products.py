@@ -21,7 +21,7 @@ from tests.scheduling.devices.kernels import (
     without_conditions,
 )
 
-TILES = Tiles(Tile(32, 32, 4, 4), Tile(16, 32, 4, 4), enough=2)
+TILES = Tiles(Tile(32, 64, 4, (4, 8)), Tile(16, 32, 4, (4, 4)), enough=2)
 """Small ones: two blocks or more take the large tile."""
 MATMUL = """
     symbol n in 0..40
@@ -136,7 +136,7 @@ HALF = """
       }
     }"""
 CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
-    "rows below, at and above a tile": (matmul(6, 17), tuple({"n": n} for n in (0, 1, 16, 17, 40))),
+    "rows below, at and above a tile": (matmul(6, 33), tuple({"n": n} for n in (0, 1, 16, 17, 40))),
     "both sides of the edges of columns": (matmul(4, 33), ({"n": 3}, {"n": 33})),
     "transposed factors": (matmul(5, 8, rows=False, steps=False), ({"n": 9},)),
     "transposed left": (matmul(8, 8, rows=False), ({"n": 9},)),
@@ -171,7 +171,7 @@ def test_tiles_have_the_bits_of_the_plain_loops(case: str) -> None:
 
 def test_one_launch_of_each_size_has_blocks() -> None:
     _, device = both("rows below, at and above a tile")
-    for n, expected in ((0, [0, 0]), (1, [0, 1]), (32, [0, 2]), (33, [2, 0]), (40, [2, 0])):
+    for n, expected in ((0, [0, 0]), (1, [0, 2]), (32, [0, 4]), (33, [2, 0]), (40, [2, 0])):
         grids = [launch.grid.evaluate({"n": n}) for launch in launches(device)]
         assert grids == expected, n
 
@@ -183,7 +183,7 @@ def test_no_tile_is_half_empty_at_all_sizes() -> None:
 
 def test_few_steps_are_two_parts() -> None:
     """Compilers load all steps of a single part ahead: spills."""
-    tile = Tile(128, 128, 8, 8)
+    tile = Tile(128, 128, 8, (8, 8))
     steps = {total: tile.for_steps(Dim.of(total)).steps for total in (1, 4, 5, 8, 9)}
     assert steps == {1: 4, 4: 4, 5: 4, 8: 4, 9: 8}
     assert tile.for_steps(Dim.of("n")) == tile
