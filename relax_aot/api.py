@@ -267,6 +267,7 @@ def load_llm(
     logits: str = "last",
     prefix: str | Sequence[int] | None = None,
     speculate: int = 0,
+    cache: str = "whole",
 ) -> Entries:
     """Load a language model from a folder in Hugging Face layout (config.json and safetensors), or
     from a GGUF file. Its entries `prefill(tokens)` and `decode(token)` share weights and caches of
@@ -274,12 +275,13 @@ def load_llm(
     prefill. `logits` is last (prefill returns those of its last token) or all. `prefix` is what all
     texts begin with, as text or tokens: `compile` computes its keys and values. `speculate`
     adds the entry `verify(tokens)`, which returns the logits of a token and of up to so many that
-    were proposed behind it."""
+    were proposed behind it. `cache` is whole, or window: caches of layers with a sliding window
+    keep the tokens that it sees."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
     size, rows = arguments.number("chunk", chunk), arguments.text("logits", logits)
     proposals = arguments.number("speculate", speculate)
-    sources = entries_of(folder, most, size, rows, proposals)
+    sources = entries_of(folder, most, size, rows, proposals, arguments.text("cache", cache))
     return driver.load_llm(sources, folder, Options(), arguments.prefix(prefix))
 
 

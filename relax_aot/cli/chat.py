@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from relax_aot.cli.parameters import prefix_option, read_prefix, speculate_option
+from relax_aot.cli.parameters import cache_option, prefix_option, read_prefix, speculate_option
 from relax_aot.cli.types import FILES
 from relax_aot.errors import RelaxAotError
 
@@ -24,6 +24,7 @@ SEED = click.IntRange(0, 2**64 - 1)
 @click.option("--chunk", type=int, default=64, metavar="N", help="Most tokens of one prefill.")
 @prefix_option
 @speculate_option
+@cache_option
 @click.option(
     "--template",
     metavar="TEXT",
@@ -44,6 +45,7 @@ def chat(
     chunk: int,
     prefix: str | None,
     speculate: int,
+    cache: str,
     template: str | None,
     **given: str | float | None,
 ) -> None:
@@ -65,7 +67,7 @@ def chat(
         raise RelaxAotError(f"{model} has no tokenizer.json, which chat needs")
     if given["system"] and text.chat.system is None:
         raise RelaxAotError(f"--system: {text.chat.no_system}")
-    sources = entries_of(model, context, chunk, speculate=speculate)
+    sources = entries_of(model, context, chunk, speculate=speculate, cache=cache)
     name = identifier(sources["prefill"].checkpoint.name).lower()
     options = driver.Options(name=name)
     entries = driver.load_llm(sources, model, options, read_prefix(prefix))

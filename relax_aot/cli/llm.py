@@ -12,6 +12,7 @@ import click
 from relax_aot.cli.output import write_json
 from relax_aot.cli.parameters import (
     board_option,
+    cache_option,
     code,
     folder_option,
     json_option,
@@ -47,6 +48,7 @@ from relax_aot.project.packaging import NAMES as PACKAGES
 )
 @prefix_option
 @speculate_option
+@cache_option
 @click.option(
     "--template",
     metavar="TEXT",
@@ -66,6 +68,7 @@ def llm(
     tokenizer: bool,
     prefix: str | None,
     speculate: int,
+    cache: str,
     template: str | None,
     package: str,
     json_file: str | None,
@@ -87,7 +90,7 @@ def llm(
 
     dump = chosen.pop("dump")
     options = options_of((), (), (), (), **chosen)
-    sources = entries_of(model, context, chunk, logits, speculate)
+    sources = entries_of(model, context, chunk, logits, speculate, cache)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
     entries = driver.load_llm(sources, model, options, read_prefix(prefix))
     text = read_text_files(Path(model), template) if tokenizer else None

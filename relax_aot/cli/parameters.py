@@ -49,6 +49,13 @@ speculate_option = click.option(
     help="Propose up to K tokens that followed earlier in the text, and verify them in one call.",
 )
 
+cache_option = click.option(
+    "--cache",
+    type=click.Choice(["whole", "window"]),
+    default="whole",
+    help="window: layers with a sliding window keep the tokens that it sees. whole: all tokens.",
+)
+
 
 def read_prefix(file: str | None) -> bytes | None:
     """The text of `--prefix`."""

@@ -75,6 +75,8 @@ class GenerateView:
     """The most tokens that are proposed at a time, in C; nothing where none are."""
     verified: str = ""
     """The member of the sizes of verify."""
+    windows: tuple[str, ...] = ()
+    """The lengths of caches that keep the last tokens, as parts of names."""
 
     @property
     def logits(self) -> str:
@@ -134,7 +136,8 @@ def emit_generate(
     """The C of a loop over the entries `prefill` and `decode`, which share `lengths` of one state.
     Tokens in `ends` end a text. With an entry `verify`, tokens are proposed."""
     name, prefix = shared.name, shared.prefix
-    (length,) = shared.lengths
+    windows = [f for f in shared.lengths if f.symbol.growth and f.symbol.growth.is_window]
+    (length,) = (field for field in shared.lengths if field not in windows)
     has_dims = bool(prefill.dims)
     view = GenerateView(
         name, prefix, VERSION, *_memory(shared),
@@ -145,6 +148,7 @@ def emit_generate(
     if verify is not None:
         (rows,) = verify.dims
         view = replace(view, proposals=f"{rows.macro} - 1", verified=rows.c_name)
+        view = replace(view, windows=tuple(field.c_name for field in windows))
     files = {
         f"{name}_generate{end}": render(f"llm/generate{end}.j2", generate=view, chat=view.chat)
         for end in (".h", ".c")

@@ -65,6 +65,8 @@ class RunView:
     results: tuple[LocalView, ...]
     slots: tuple[SlotView, ...]
     """The values in the arena that it speaks of."""
+    states: tuple[str, ...]
+    """What the states are called that it speaks of: one without elements is only a length."""
     steps: tuple[str, ...]
     can_fail: bool
     step: StepView | None
@@ -156,6 +158,11 @@ class ModelView:
         """`const ` where no function changes the memory struct."""
         is_changed = self.interface.weights_apart or self.interface.threaded
         return "" if is_changed else "const "
+
+    @property
+    def body_states(self) -> tuple[StateView, ...]:
+        """The states that the run speaks of."""
+        return tuple(state for state in self.states if state.c_name in self.body.states)
 
     @property
     def step(self) -> StepView | None:
@@ -278,7 +285,7 @@ def _checks_and_body(
     step = None
     if interface.device:
         entry = mentioned(entry, _checked(checks))
-        return checks, RunView(entry, inner, results, (), (), can_fail=False, step=None)
+        return checks, RunView(entry, inner, results, (), (), (), can_fail=False, step=None)
     if interface.stepwise:
         step = StepView.of(context, inner, entry, results)
         entry = mentioned(entry, _checked(checks))
@@ -288,7 +295,9 @@ def _checks_and_body(
     steps = tuple(Statements(context).steps())
     spoken = words_of(steps)
     used = tuple(slot for slot in slots if slot.c_name in spoken)
-    return checks, RunView(entry, inner, results, used, steps, can_fail, step)
+    states = tuple(context.values[part.input] for part in interface.states)
+    named = tuple(name for name in states if name in spoken)
+    return checks, RunView(entry, inner, results, used, named, steps, can_fail, step)
 
 
 def _checked(checks: ChecksView) -> tuple[str, ...]:

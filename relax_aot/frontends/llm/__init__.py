@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.sizes import Shared
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.entries import EntryCall
-from relax_aot.ir.graph import Module, Symbol
+from relax_aot.ir.graph import Growth, Module, Symbol
 from relax_aot.ir.types import DType, TensorType
 
 SUFFIXES = ()
@@ -35,6 +35,8 @@ SUFFIXES = ()
 CONTEXT, CHUNK = 1024, 64
 """The capacity of the caches, and the most tokens of one call."""
 LOGITS = ("last", "all")
+CACHES = ("whole", "window")
+"""Whether caches of layers with a window keep all tokens, or those that the window sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Entry:
     chunk: int | None
     every_row: bool
     rows: str = "n"
+    kept: Mapping[int, int] = field(default_factory=dict)
+    """The rows that the caches of layers keep, by their windows; others keep all."""
 
 
 def entries_of(
@@ -56,9 +60,10 @@ def entries_of(
     chunk: int = CHUNK,
     logits: str = "last",
     speculate: int = 0,
+    cache: str = "whole",
 ) -> dict[str, Entry]:
     """The entries of the model in a folder. Without a `context`, it is that of the model, at most
-    CONTEXT. With `speculate`, an entry verifies so many proposed tokens."""
+    CONTEXT. With `speculate`, an entry verifies so many proposed tokens. `cache`: one of CACHES."""
     checkpoint = read_checkpoint(Path(folder))
     shape = shape_of(checkpoint.config)
     context = min(CONTEXT, shape.longest) if context is None else context
@@ -77,14 +82,31 @@ def entries_of(
             f" {context - 1} are verified at a time"
         )
     shape, checkpoint = within(shape, context), divided(checkpoint, shape)
+    kept = _kept(shape, context, speculate, cache)
     entries = {
-        "prefill": Entry(checkpoint, shape, context, min(chunk, context), logits == "all"),
-        "decode": Entry(checkpoint, shape, context, None, every_row=False),
+        "prefill": Entry(
+            checkpoint, shape, context, min(chunk, context), logits == "all", kept=kept
+        ),
+        "decode": Entry(checkpoint, shape, context, None, every_row=False, kept=kept),
     }
     if speculate:
-        most = speculate + 1
-        entries["verify"] = Entry(checkpoint, shape, context, most, every_row=True, rows="k")
+        entries["verify"] = Entry(
+            checkpoint, shape, context, speculate + 1, every_row=True, rows="k", kept=kept
+        )
     return entries
+
+
+def _kept(shape: Shape, context: int, speculate: int, cache: str) -> dict[int, int]:
+    """The rows that windows see in front of a token, and those that may be removed again."""
+    if cache not in CACHES:
+        raise ModelError(f"the cache is one of {', '.join(CACHES)}, not {cache!r}")
+    windows = {layer.window for layer in shape.layers if layer.window is not None}
+    if cache == "window" and not windows:
+        raise ModelError(
+            f"no layer has a window that is smaller than the context {context}: the cache is whole"
+        )
+    rows = {window: max(window - 1 + speculate, 1) for window in sorted(windows)}
+    return {window: one for window, one in rows.items() if cache == "window" and one < context}
 
 
 def prefix_calls(entries: Mapping[str, Entry], tokens: Sequence[int]) -> tuple[EntryCall, ...]:
@@ -120,9 +142,20 @@ def load(source: Entry, options: ImportOptions) -> Module:
     else:
         rows = builder.symbol(Symbol(source.rows, 1, source.chunk, "input tokens, axis 0"))
         tokens = builder.param("tokens", TensorType(DType.I32, (rows,)))
-    net = Net(builder, checkpoint, past, rows)
+    names = ["w"] if len(source.kept) == 1 else [f"w{window}" for window in source.kept]
+    windows = {
+        window: builder.symbol(_window(name, kept, rows))
+        for name, (window, kept) in zip(names, source.kept.items(), strict=True)
+    }
+    net = Net(builder, checkpoint, past, rows, windows)
     scores = build(net, source.shape, tokens, every_row=source.every_row)
     checkpoint.require_used(net.used, lambda name: ignored(source.shape, name))
     sizes = scores.type.shape if source.every_row else scores.type.shape[1:]
     (logits,) = builder.call("reshape", scores, name="logits", origin="logits", shape=sizes)
     return builder.module([logits, *net.caches], net.states, (), checkpoint.name)
+
+
+def _window(name: str, kept: int, rows: Dim) -> Symbol:
+    """The length of caches that keep the last rows."""
+    growth = Growth(Dim.of(name) + rows, kept, kept)
+    return Symbol(name, 0, kept, "tokens in the caches of windows", growth=growth)

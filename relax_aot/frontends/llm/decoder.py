@@ -175,6 +175,8 @@ def build(net: Net, shape: Shape, tokens: Var, *, every_row: bool) -> Var:
     """The logits of the last token, or of `every_row`."""
     table = net.matrix("model.embed_tokens.weight", shape.words, shape.width)
     angles = [net.rotation(one, "model.rotary_emb") for one in shape.rotations]
+    if all(layer.window in net.windows for layer in shape.layers):
+        net.counted()
     x = net.embedding(tokens, table, "model.embed_tokens")
     if shape.row_scale != 1.0:
         x = net.times(x, shape.row_scale, "model.embed_tokens")
@@ -242,8 +244,9 @@ def attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> Va
 
     q, k = rotated("q", heads.queries), rotated("k", heads.keys)
     k = net.call("transpose", k, at=f"{at}.keys", perm=(1, 2, 0))
-    k = net.cached(k, f"k{number}", 2, f"{at}.keys")
-    v = net.cached(projected("v", heads.keys), f"v{number}", 0, f"{at}.values")
+    past = net.kept(own.window)
+    k = net.cached(k, f"k{number}", 2, f"{at}.keys", past)
+    v = net.cached(projected("v", heads.keys), f"v{number}", 0, f"{at}.values", past)
     scale = heads.size**-0.5 if shape.score_scale is None else shape.score_scale
     sight = Sight(scale, own.window, shape.score_cap)
     found = net.attention(q, k, v, heads, sight, at)

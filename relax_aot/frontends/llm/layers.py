@@ -62,6 +62,8 @@ class Net:
     checkpoint: Checkpoint
     past: Dim
     rows: Dim
+    windows: Mapping[int, Dim] = field(default_factory=dict)
+    """The rows in front of the new ones in caches that keep the last rows, by their windows."""
     used: set[str] = field(default_factory=set)
     """The names of weights that were read."""
     states: list[State] = field(default_factory=list)
@@ -183,10 +185,21 @@ class Net:
         """a b - c d."""
         return self.call("sub", self.call("mul", a, b, at=at), self.call("mul", c, d, at=at), at=at)
 
-    def cached(self, new: Var, name: str, axis: int, at: str) -> Var:
-        """All tokens so far, on this axis: those of the state `name` and the new ones."""
+    def kept(self, window: int | None) -> Dim:
+        """The rows in front of the new ones in the caches of a layer."""
+        return self.past if window is None else self.windows.get(window, self.past)
+
+    def counted(self) -> None:
+        """Counts tokens, where no cache has them all: a state whose rows have no elements."""
+        shape = (self.rows, Dim.of(0))
+        none = self.builder.constant("none", np.zeros((1, 0), np.float32))
+        new = self.call("expand", none, at="tokens", shape=shape)
+        self.cached(new, "tokens_before", 0, "tokens", self.past)
+
+    def cached(self, new: Var, name: str, axis: int, at: str, before: Dim) -> Var:
+        """The rows of the state `name`, of which there are some `before`, and the new ones."""
         shape = list(new.type.shape)
-        shape[axis] = self.past
+        shape[axis] = before
         past = self.builder.param(name, TensorType(new.type.dtype, tuple(shape)))
         (present,) = self.builder.call(
             "concat", past, new, name=f"{name}_next", origin=at, axis=axis
@@ -198,7 +211,8 @@ class Net:
     def attention(self, q: Var, k: Var, v: Var, heads: Heads, sight: Sight, at: str) -> Var:
         """Each query sees the keys up to its own position. q[n, queries, size], k[keys, size,
         past + n], v[past + n, keys, size]. Queries that share keys are an axis of their own."""
-        group, total = heads.queries // heads.keys, self.past + self.rows
+        past = self.kept(sight.window)
+        group, total = heads.queries // heads.keys, past + self.rows
         q = self.times(q, sight.scale, at)
         q = self.reshape(q, self.rows, heads.keys, group, heads.size, at=at)
         q = self.call("transpose", q, at=at, perm=(1, 2, 0, 3))
@@ -207,7 +221,7 @@ class Net:
         v = self.reshape(v, heads.keys, 1, total, heads.size, at=at)
         scores = self.capped(self.call("matmul", q, k, at=at), sight.cap, at)
         left = -1 if sight.window is None else sight.window - 1
-        seen = self.call("attention_mask", scores, None, at=at, shift=self.past, left=left, right=0)
+        seen = self.call("attention_mask", scores, None, at=at, shift=past, left=left, right=0)
         weights = self.call("softmax", seen, at=at, axis=-1, masked=True)
         found = self.call("matmul", weights, v, at=at)
         rows = self.call("transpose", found, at=at, perm=(2, 0, 1, 3))

@@ -396,6 +396,31 @@ def test_proposals_do_not_change_the_text(
 
 @pytest.mark.slow
 @pytest.mark.long
+def test_proposals_with_caches_of_windows(folder: Path, tmp_path: Path) -> None:
+    """Tokens that were dropped for proposals that are rejected were behind the window."""
+    shape = Llama(words=WORDS, width=16, hidden=20, layers=2, queries=2, keys=1, size=8,
+                  architecture="MistralForCausalLM", config={"sliding_window": 6})  # fmt: skip
+    model = shape.write(tmp_path / "toy")
+    (model / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    forms: tuple[tuple[str, ...], ...] = ((), ("--cache", "window", "--speculate", str(MOST)))
+    whole, kept = (
+        Generator(*built(model, tmp_path / f"out{number}", *more))
+        for number, more in enumerate(forms)
+    )
+    assert len(kept.blocks[1]) < len(whole.blocks[1])
+    calls = [0, 0]
+    for seed, temperature in product(range(4), (0.0, 0.5, 1.0)):
+        answers = []
+        for number, one in enumerate((whole, kept)):
+            one.clear()
+            answers.append(one(REPEATED, seed=seed, temperature=temperature))
+            calls[number] += one.library.calls(1)
+        assert answers[0] == answers[1]
+    assert calls[1] < calls[0]
+
+
+@pytest.mark.slow
+@pytest.mark.long
 def test_callers_stop_between_proposals(generator: Generator, proposing: Generator) -> None:
     for stop in range(1, 12):
         answers = []
