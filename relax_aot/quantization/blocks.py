@@ -76,7 +76,7 @@ def quantized_rows(x: Var, call: Call) -> tuple[tuple[Var, Var], tuple[Call, ...
     *rows, depth = x.type.shape
     calls, inner = Calls(call), (*rows, depth // BLOCK, Dim.of(BLOCK))
     blocks = calls.reshape(x, *inner)
-    codes = Var(f"{x.name}.codes", TensorType(DType.I8, inner))
+    codes = Var(f"{x.name}.bytes", TensorType(DType.I8, inner))
     scales = Var(f"{x.name}.steps", TensorType(DType.F32, inner[:-1]))
     attrs = attrs_of({"multiple": BLOCK})
     calls.made.append(Call((codes, scales), "quantize_rows", (blocks,), attrs, call.origin))

@@ -62,6 +62,31 @@ EXAMPLES = (
             }""",
     ),
     Example(
+        why="factors of half precision are read as they are",
+        before="""
+            symbol n in 1..8
+            const %a: f16[16, 1] = splat 0.5
+            const %b: f16[1, 16] = splat 0.25
+            func @main(%x: f32[n, 16]) {
+              %u: f32[16, 1] = cast(%a) {to=f32, saturate=false}
+              %v: f32[1, 16] = cast(%b) {to=f32, saturate=false}
+              %w: f32[16, 16] = matmul(%u, %v)
+              %y: f32[n, 16] = matmul(%x, %w)
+              return %y
+            }""",
+        after="""
+            symbol n in 1..8
+            const %a: f16[16, 1] = splat 0.5
+            const %b: f16[1, 16] = splat 0.25
+            func @main(%x: f32[n, 16]) {
+              %u: f32[16, 1] = cast(%a) {to=f32, saturate=false}
+              %v: f32[1, 16] = cast(%b) {to=f32, saturate=false}
+              %y.left: f32[n, 1] = matmul(%x, %u)
+              %y: f32[n, 16] = matmul(%y.left, %v)
+              return %y
+            }""",
+    ),
+    Example(
         why="another reader needs the product itself",
         before="""
             symbol n in 1..8
@@ -212,7 +237,9 @@ class _Chains:
         call = self.made.get(value.name)
         if call is None:
             return value.name in self.module.constant_table
-        return call.op in ("matmul", "transpose") and all(map(self._constant, call.inputs))
+        # A cast decodes weights of half precision, which stay so.
+        known = call.op in ("matmul", "transpose") or call.op == "cast"
+        return known and all(map(self._constant, call.inputs))
 
     def _best(self, factors: list[_Factor], before: _Tree) -> _Tree:
         """The order with the fewest multiply-adds, then bytes; never more of either."""

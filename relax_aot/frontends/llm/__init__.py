@@ -23,6 +23,7 @@ from relax_aot.frontends.llm.architectures import shape_of
 from relax_aot.frontends.llm.checkpoint import Checkpoint, read_checkpoint
 from relax_aot.frontends.llm.decoder import Shape, build, divided, ignored, within
 from relax_aot.frontends.llm.layers import Net
+from relax_aot.frontends.llm.widths import unequal
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.sizes import Shared
 from relax_aot.ir.dims import Dim
@@ -81,7 +82,8 @@ def entries_of(
             f"to speculate with {speculate} tokens: with a context of {context}, at most"
             f" {context - 1} are verified at a time"
         )
-    shape, checkpoint = within(shape, context), divided(checkpoint, shape)
+    checkpoint = divided(checkpoint, shape)
+    shape = unequal(checkpoint, within(shape, context))
     kept = _kept(shape, context, speculate, cache)
     entries = {
         "prefill": Entry(

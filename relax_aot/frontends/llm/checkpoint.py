@@ -21,6 +21,9 @@ from relax_aot.ops._op import Array
 
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GGUF = ".gguf"
+FACTORS = ((("", ".ALinear"), ("", ".BLinear")), (("_proj", "_u_proj"), ("_proj", "_v_proj")))
+"""What ends the names of the factors of weights of low rank, in place of what, as ASVD (Yuan et
+al., arXiv:2312.05821) and SVD-LLM (Wang et al., arXiv:2403.07378) write them."""
 SHOWN = 5
 """Names in one message."""
 
@@ -80,6 +83,22 @@ class Checkpoint:
                 f"{where} has the shape {list(tensor.shape)}, but {source} says {list(shape)}"
             )
         return tensor.array()
+
+    def factors(self, at: str) -> tuple[str, str] | None:
+        """The names of two matrices whose product is the weights of `at`; None if they are one."""
+        if f"{at}.weight" in self.tensors:
+            return None
+        for outer, inner in FACTORS:
+            names = at.removesuffix(outer[0]) + outer[1], at.removesuffix(inner[0]) + inner[1]
+            if at.endswith(outer[0]) and all(f"{name}.weight" in self.tensors for name in names):
+                return names
+        return None
+
+    def rows(self, at: str) -> int | None:
+        """The number of rows of the weights of `at`, if they are there."""
+        outer, _ = self.factors(at) or (at, at)
+        tensor = self.tensors.get(f"{outer}.weight")
+        return tensor.shape[0] if tensor is not None and tensor.shape else None
 
     def divided(self, name: str, parts: Mapping[str, int]) -> Checkpoint:
         """With `parts`, of so many rows each, in place of the tensor `name`, if it is there."""

@@ -42,6 +42,9 @@ class Layer:
     """Attention sees so many tokens, the newest among them; None: all."""
     rotation: int | None = 0
     """Which rotation of the shape; None: queries and keys know no positions."""
+    heads: Heads | None = None
+    hidden: int | None = None
+    """Where layers are of unequal widths; None: those of the shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,24 +214,25 @@ def layer(net: Net, shape: Shape, x: Var, angles: Angles, number: int) -> Var:
         y = norm(net, shape, y, f"{at}.post_attention_layernorm")
     x = net.call("add", x, y, at=at)
     before = "pre_feedforward_layernorm" if shape.result_norm else "post_attention_layernorm"
-    y = _gated(net, shape, norm(net, shape, x, f"{at}.{before}"), f"{at}.mlp")
+    hidden = shape.layers[number].hidden or shape.hidden
+    y = gated(net, shape, norm(net, shape, x, f"{at}.{before}"), hidden, f"{at}.mlp")
     if shape.result_norm:
         y = norm(net, shape, y, f"{at}.post_feedforward_layernorm")
     return net.call("add", x, y, at=at)
 
 
-def _gated(net: Net, shape: Shape, y: Var, at: str) -> Var:
+def gated(net: Net, shape: Shape, y: Var, hidden: int, at: str) -> Var:
     """A gated product (Shazeer, arXiv:2002.05202)."""
-    gate = net.linear(y, shape.hidden, f"{at}.gate_proj", bias=shape.mlp_bias)
-    up = net.linear(y, shape.hidden, f"{at}.up_proj", bias=shape.mlp_bias)
+    gate = net.linear(y, hidden, f"{at}.gate_proj", bias=shape.mlp_bias)
+    up = net.linear(y, hidden, f"{at}.up_proj", bias=shape.mlp_bias)
     y = net.call("mul", net.activated(gate, shape.activation, at), up, at=at)
     return net.linear(y, shape.width, f"{at}.down_proj", bias=shape.mlp_bias)
 
 
 def attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> Var:
     """Attention of the rows to those that the caches hold, and to each other."""
-    at, heads = f"model.layers.{number}.self_attn", shape.heads
-    own = shape.layers[number]
+    at, own = f"model.layers.{number}.self_attn", shape.layers[number]
+    heads = own.heads or shape.heads
 
     def projected(letter: str, count: int) -> Var:
         found = net.linear(y, count * heads.size, f"{at}.{letter}_proj", bias=shape.input_bias)

@@ -115,10 +115,19 @@ class Net:
         return y if bias is None else self.call("add", y, bias, at=at)
 
     def linear(self, x: Var, outputs: int, at: str, *, bias: bool = False) -> Var:
-        """The product with the weights of the layer `at`."""
+        """The product with the weights of the layer `at`, which may be the product of two
+        matrices: their order follows from its cost."""
         inputs = x.type.shape[1].constant
-        added = self.vector(f"{at}.bias", outputs) if bias else None
-        return self.product(x, self.matrix(f"{at}.weight", outputs, inputs), at, added)
+        outer, inner = self.checkpoint.factors(at) or (at, None)
+        added = self.vector(f"{outer}.bias", outputs) if bias else None
+        if inner is None:
+            return self.product(x, self.matrix(f"{at}.weight", outputs, inputs), at, added)
+        rank = self.checkpoint.rows(inner) or 0
+        left, right = (
+            self.widened(self.matrix(f"{name}.weight", *shape), name)
+            for name, shape in ((outer, (outputs, rank)), (inner, (rank, inputs)))
+        )
+        return self.product(x, self.call("matmul", left, right, at=at), at, added)
 
     def rms_norm(self, x: Var, epsilon: float, at: str, offset: float = 0.0) -> Var:
         scale = self.vector(f"{at}.weight", x.type.shape[-1].constant, offset)

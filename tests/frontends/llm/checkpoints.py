@@ -49,6 +49,12 @@ class Style:
     """Attention and the products behind it add to the same rows, which are centered."""
     fused: bool = False
     """One tensor holds queries, keys and values, one both products of the gate."""
+    widths: Sequence[tuple[int, int, int]] = ()
+    """Of each layer: heads of queries and keys, and the hidden width."""
+    rank: int | None = None
+    """Weights of layers are products of two matrices with so many columns and rows."""
+    factors: tuple[str, str] = ("_proj.ALinear", "_proj.BLinear")
+    """What names of these have in place of _proj."""
     activation: str = "silu"
     embedding_scale: float = 1.0
     query_scale: float | None = None
@@ -98,7 +104,13 @@ class Llama:
         made: dict[str, Array] = {}
 
         def layer(name: str, outputs: int, inputs: int) -> None:
-            made[f"{name}.weight"] = rng.normal(size=(outputs, inputs)) / np.sqrt(inputs)
+            rank = self.style.rank
+            if rank is None or name == "lm_head":
+                made[f"{name}.weight"] = rng.normal(size=(outputs, inputs)) / np.sqrt(inputs)
+            else:
+                outer, inner = (name.replace("_proj", end) for end in self.style.factors)
+                made[f"{outer}.weight"] = rng.normal(size=(outputs, rank)) / np.sqrt(rank)
+                made[f"{inner}.weight"] = rng.normal(size=(rank, inputs)) / np.sqrt(inputs)
             if name.rpartition(".")[2][0] in self.biases:
                 made[f"{name}.bias"] = rng.normal(size=outputs) / 4
 
@@ -110,13 +122,14 @@ class Llama:
         made["model.embed_tokens.weight"] = rng.normal(size=(self.words, self.width))
         for number in range(self.layers):
             at = f"model.layers.{number}"
-            q, k = self.queries * self.size, self.keys * self.size
+            queries, keys, _ = self.widths[number]
+            q, k = queries * self.size, keys * self.size
             for letter, outputs in (("q", q), ("k", k), ("v", k)):
                 layer(f"{at}.self_attn.{letter}_proj", outputs, self.width)
                 if self.norms and letter in "qk":
                     norm(f"{at}.self_attn.{letter}_norm", self.size)
             layer(f"{at}.self_attn.{self.style.output}", self.width, q)
-            for name, outputs, inputs in self.products:
+            for name, outputs, inputs in self.products(number):
                 layer(f"{at}.{name}", outputs, inputs)
             for name in self.style.norms:
                 norm(f"{at}.{name}", self.width)
@@ -129,9 +142,14 @@ class Llama:
         return {name: array.astype(KINDS[self.kind]) for name, array in made.items()}
 
     @property
-    def products(self) -> list[tuple[str, int, int]]:
-        """The products behind attention, with their outputs and inputs."""
-        inner, outer = (self.hidden, self.width), (self.width, self.hidden)
+    def widths(self) -> Sequence[tuple[int, int, int]]:
+        """Of each layer."""
+        return self.style.widths or ((self.queries, self.keys, self.hidden),) * self.layers
+
+    def products(self, number: int) -> list[tuple[str, int, int]]:
+        """The products behind attention of a layer, with their outputs and inputs."""
+        hidden = self.widths[number][2]
+        inner, outer = (hidden, self.width), (self.width, hidden)
         if self.style.parallel:
             return [("mlp.fc1", *inner), ("mlp.fc2", *outer)]
         return [("mlp.gate_proj", *inner), ("mlp.up_proj", *inner), ("mlp.down_proj", *outer)]

@@ -18,7 +18,7 @@ Weights = Mapping[str, Array]
 def logits(model: Llama, tokens: Sequence[int]) -> Array:
     """The logits of every token, [n, words]."""
     style = model.style
-    w = {name: array.astype(np.float64) for name, array in model.tensors.items()}
+    w = _whole(model)
     table = w["model.embed_tokens.weight"]
     keys: list[list[Array]] = [[] for _ in range(model.layers)]
     values: list[list[Array]] = [[] for _ in range(model.layers)]
@@ -44,6 +44,16 @@ def logits(model: Llama, tokens: Sequence[int]) -> Array:
         y = table @ y if model.tied else _linear(w, "lm_head", y)
         found.append(_capped(y, style.logit_cap))
     return np.array(found)
+
+
+def _whole(model: Llama) -> Weights:
+    """The weights, those of low rank as products."""
+    w = {name: array.astype(np.float64) for name, array in model.tensors.items()}
+    outer, inner = (f"{end}.weight" for end in model.style.factors)
+    for name in [name for name in w if name.endswith(outer)]:
+        stem = name.removesuffix(outer)
+        w[f"{stem}_proj.weight"] = w[name] @ w[stem + inner]
+    return w
 
 
 def _attention(

@@ -146,3 +146,16 @@ MODELS = {
         style=Style(fused=True, rotated=12),
     ),
 }
+
+COMPRESSED = {
+    "layers of unequal widths": Llama(
+        layers=3, style=Style(widths=((4, 2, 44), (2, 2, 20), (3, 1, 33)))
+    ),
+    "low rank": Llama(width=64, hidden=96, size=16, style=Style(rank=6)),
+    "low rank in f16": Llama(
+        width=64, hidden=96, size=16, kind="F16", layers=1,
+        style=Style(rank=6, factors=("_u_proj", "_v_proj")),
+    ),
+    "ranks that save nothing": Llama(style=Style(rank=30)),
+}  # fmt: skip
+"""Models that `transformers` does not read."""

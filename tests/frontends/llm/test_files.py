@@ -132,6 +132,19 @@ def stored(**arrays: Any) -> Callable[[Path], None]:
     return change
 
 
+def pruned(name: str, rows: int) -> Callable[[Path], None]:
+    """Two layers, in the second of which a product has other rows."""
+
+    def change(folder: Path) -> None:
+        model = replace(SMALL, layers=2)
+        tensors = {**model.tensors}
+        tensors[f"model.layers.1.{name}.weight"] = np.zeros((rows, 4), np.float32)
+        model.write(folder)
+        (folder / "model.safetensors").write_bytes(safetensors(tensors))
+
+    return change
+
+
 def index(weight_map: Any) -> Callable[[Path], None]:
     """An index in place of the one file."""
 
@@ -216,6 +229,15 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
     "factors of another head": (
         changed(architectures=["Phi3ForCausalLM"], rope_scaling=LONG),
         "short_factor is [1.0, 1.1, 1.2, 1.5, 2.0, 3.0], expected 1 positive numbers"),
+    "more heads in a layer": (
+        pruned("self_attn.q_proj", 6),
+        "the weights model.layers.1.self_attn.q_proj have 6 rows, expected at most 2 times 2"),
+    "a part of a head in a layer": (
+        pruned("self_attn.k_proj", 1),
+        "the weights model.layers.1.self_attn.k_proj have 1 rows, expected at most 1 times 2"),
+    "widths that do not fit": (
+        pruned("mlp.gate_proj", 5),
+        "mlp.up_proj.weight has the shape [6, 4], but config.json says [5, 4]"),
     "layers without number": (changed(num_hidden_layers=2**20), "expected a number from 1 to 4096"),
     "a scaling without a factor": (changed(rope_scaling={"type": "linear"}), "has no field factor"),
     "a scaling that is text": (changed(rope_scaling="linear"), "expected an object"),

@@ -19,11 +19,12 @@ from relax_aot.verify.host import HostEntries
 from relax_aot.verify.reference import NumpyReference
 from tests.cli.in_process import relax_aot
 from tests.cuda.toolkits import needs_compilers
-from tests.frontends.llm.checkpoints import KINDS, Array, Llama, safetensors
+from tests.frontends.llm.checkpoints import KINDS, Array, Llama, Style, safetensors
 from tests.frontends.llm.meaning import logits
-from tests.frontends.llm.models import MODELS
+from tests.frontends.llm.models import COMPRESSED, MODELS
 
 CONTEXT, CHUNK = 48, 24
+ALL = MODELS | COMPRESSED
 
 
 def entries(model: Llama, rows: str = "last") -> rx.Entries:
@@ -34,7 +35,7 @@ def entries(model: Llama, rows: str = "last") -> rx.Entries:
 
 @cache
 def compiled(name: str, board: str = "host", rows: str = "last") -> EntriesProject:
-    return rx.compile(entries(MODELS[name], rows), board=board, name="tiny")
+    return rx.compile(entries(ALL[name], rows), board=board, name="tiny")
 
 
 @cache
@@ -50,16 +51,16 @@ def compare(found: Array, wanted: Array) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ALL)
 def test_the_program_computes_the_logits(name: str) -> None:
     """Before it is compiled, by the meaning of its ops."""
-    module = dict(entries(MODELS[name], "all").modules)["prefill"]
+    module = dict(entries(ALL[name], "all").modules)["prefill"]
     tokens = text(20)
     reference, given = NumpyReference(module), {"tokens": tokens}
     sizes = {"m": 0, "n": 20}
     shapes = {p.name: tuple(d.evaluate(sizes) for d in p.type.shape) for p in module.main.params}
     found = reference(given, shapes, sizes)["logits"]
-    compare(found, logits(MODELS[name], [int(t) for t in tokens]))
+    compare(found, logits(ALL[name], [int(t) for t in tokens]))
 
 
 def follow(host: HostEntries, model: Llama, tokens: Array, prompts: tuple[int, ...]) -> None:
@@ -79,9 +80,9 @@ def test_the_c_computes_the_logits() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ALL)
 def test_the_c_of_all_models_computes_the_logits(name: str) -> None:
-    follow(hosted(name), MODELS[name], text(CONTEXT, 2), (1, 7, 24))
+    follow(hosted(name), ALL[name], text(CONTEXT, 2), (1, 7, 24))
 
 
 def last_logits(host: HostEntries, tokens: Array, calls: tuple[int, ...]) -> bytes:
@@ -96,7 +97,9 @@ def last_logits(host: HostEntries, tokens: Array, calls: tuple[int, ...]) -> byt
     return found.tobytes()
 
 
-@pytest.mark.parametrize("name", ["tied", pytest.param("bf16", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["tied", *(pytest.param(n, marks=pytest.mark.long) for n in ("bf16", *COMPRESSED))]
+)
 def test_bits_do_not_depend_on_the_calls(name: str) -> None:
     tokens = text(24)
     whole = last_logits(hosted(name), tokens, (24,))
@@ -197,6 +200,21 @@ def test_weights_are_stored_once_in_their_type(name: str) -> None:
     least = sizes[2] * KINDS[model.kind].itemsize + 4 * (sizes[1] + model.size // 2)
     padding = 64 * len(model.tensors) + 32 * 4 * model.width  # of the last panel of the table
     assert least <= compiled(name).memory.const_bytes <= least + padding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "quantize", "most"), [("F32", None, 4.0), ("F16", None, 2.0), ("F32", "q8_0", 1.4)]
+)
+def test_weights_of_low_rank_are_stored_as_factors(
+    kind: str, quantize: str | None, most: float
+) -> None:
+    """In so many bytes for each number. Whole weights have three times as many numbers."""
+    style = Style(rank=32)
+    model = Llama(width=192, hidden=256, size=48, kind=kind, layers=1, style=style)
+    decode = dict(entries(model).modules)["decode"]
+    found = rx.compile(decode, name="tiny", quantize=quantize).memory.const_bytes
+    assert found < 1.05 * most * sum(array.size for array in model.tensors.values())
 
 
 @pytest.mark.slow
