@@ -37,10 +37,10 @@ def perplexity(
     chunk: int,
     json_file: str | None,
 ) -> None:
-    """Print how well the language model MODEL predicts the file TEXT, on this machine.
+    """Measure how well the language model MODEL predicts TEXT.
 
-    The perplexity is that of the weights as they are stored, then with each --quantize. Lower is
-    better; a model that knows nothing has that of its number of tokens.
+    It runs on this machine. The perplexity is that of the weights as they are stored, then with
+    each --quantize. Lower is better; a model that knows nothing has that of its number of tokens.
     """
     import numpy as np
 
