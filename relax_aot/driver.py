@@ -356,7 +356,7 @@ def _tokens(folder: Path, text: bytes) -> list[int]:
     tokenizer = tokenizer_of(folder)
     if tokenizer is None:
         raise RelaxAotError(
-            f"{folder} has no tokenizer.json, which the text of a prefix needs; give its tokens in"
+            f"{folder} has no tokenizer, which the text of a prefix needs; give its tokens in"
             " Python: load_llm(..., prefix=[1, 2])"
         )
     tokens: list[int] = HostTokenizer(tokenizer).encode(text, special=True).tolist()

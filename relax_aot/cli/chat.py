@@ -64,7 +64,7 @@ def chat(
     start = time.monotonic()
     text = read_text_files(Path(model), template)
     if text is None:
-        raise RelaxAotError(f"{model} has no tokenizer.json, which chat needs")
+        raise RelaxAotError(f"{model} has no tokenizer, which chat needs")
     if given["system"] and text.chat.system is None:
         raise RelaxAotError(f"--system: {text.chat.no_system}")
     sources = entries_of(model, context, chunk, speculate=speculate, cache=cache)

@@ -44,7 +44,7 @@ from relax_aot.project.packaging import NAMES as PACKAGES
 @click.option(
     "--tokenizer/--no-tokenizer",
     default=True,
-    help="Add the tokenizer of tokenizer.json and NAME_generate, or leave them out.",
+    help="Add the tokenizer of MODEL and NAME_generate, or leave them out.",
 )
 @prefix_option
 @speculate_option
@@ -77,8 +77,8 @@ def llm(
     """Generate the C project of the language model MODEL.
 
     MODEL is a folder in Hugging Face layout: config.json, safetensors files and tokenizer.json; or
-    a GGUF file, whose tokenizer is not read. The entries prefill and decode take numbers of tokens
-    and return logits. NAME_generate continues a text, and NAME_answer a conversation.
+    a GGUF file. The entries prefill and decode take numbers of tokens and return logits.
+    NAME_generate continues a text, and NAME_answer a conversation.
     """
     from relax_aot import driver
     from relax_aot.cli.entries import write_several
@@ -102,6 +102,6 @@ def llm(
     if json_file:
         write_json(said, json_file)
     if tokenizer and text is None:
-        lines.append(f"{model} has no tokenizer.json: the project has neither tokenizer nor loop")
+        lines.append(f"{model} has no tokenizer: the project has neither tokenizer nor loop")
     if json_file != "-":
         click.echo("\n".join(lines))

@@ -56,7 +56,7 @@ def perplexity(
 
     tables = tokenizer_of(Path(model))
     if tables is None:
-        raise RelaxAotError(f"{model} has no tokenizer.json, which perplexity needs")
+        raise RelaxAotError(f"{model} has no tokenizer, which perplexity needs")
     try:
         content = Path(text).read_bytes()
     except OSError as error:

@@ -9,9 +9,14 @@ from pathlib import Path
 from relax_aot.emit.generate import emit_generate
 from relax_aot.emit.tokenizer import emit_tokenizer
 from relax_aot.frontends.llm.chat import read_chat
+from relax_aot.frontends.llm.chat.source import read_source
 from relax_aot.frontends.llm.chat.table import Chat
+from relax_aot.frontends.llm.checkpoint import GGUF
 from relax_aot.frontends.llm.ends import end_tokens
+from relax_aot.frontends.llm.gguf import read_gguf
+from relax_aot.frontends.llm.gguf_text import gguf_ends, gguf_source
 from relax_aot.frontends.llm.tokenizer import FILE, read_tokenizer
+from relax_aot.frontends.llm.tokenizer.gguf import gguf_tokenizer
 from relax_aot.frontends.llm.tokenizer.tables import Tokenizer
 from relax_aot.project.companions import Companion, with_companions
 from relax_aot.project.entries import EntriesProject
@@ -30,17 +35,25 @@ class TextFiles:
     chat: Chat
 
 
-def tokenizer_of(folder: Path) -> Tokenizer | None:
-    """None if the checkpoint has no tokenizer."""
-    return read_tokenizer(folder) if (folder / FILE).is_file() else None
+def tokenizer_of(model: Path) -> Tokenizer | None:
+    """Of a folder or a GGUF file; None if it has no tokenizer."""
+    if model.suffix == GGUF:
+        return gguf_tokenizer(str(model), read_gguf(model)[0])
+    return read_tokenizer(model) if (model / FILE).is_file() else None
 
 
-def read_text_files(folder: Path, template: str | None = None) -> TextFiles | None:
+def read_text_files(model: Path, template: str | None = None) -> TextFiles | None:
     """None if the checkpoint has no tokenizer. A `template` replaces that of the checkpoint."""
-    tokenizer = tokenizer_of(folder)
+    tokenizer = tokenizer_of(model)
     if tokenizer is None:
         return None
-    return TextFiles(tokenizer, end_tokens(folder), read_chat(folder, template))
+    if model.suffix == GGUF:
+        metadata, _ = read_gguf(model)
+        ends = gguf_ends(str(model), metadata)
+        chat = read_chat(lambda: gguf_source(str(model), metadata), template)
+    else:
+        ends, chat = end_tokens(model), read_chat(lambda: read_source(model), template)
+    return TextFiles(tokenizer, ends, chat)
 
 
 def with_text(

@@ -18,7 +18,7 @@ from tests.frontends.llm.checkpoints import Array, Llama
 
 TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "BF16": 30}
 BLOCK = 32
-_UINT32, _FLOAT32, _STRING, _ARRAY, _INT32 = 4, 6, 8, 9, 5
+_UINT32, _FLOAT32, _BOOL, _STRING, _ARRAY, _INT32 = 4, 6, 7, 8, 9, 5
 
 
 def string(text: str) -> bytes:
@@ -29,6 +29,8 @@ def string(text: str) -> bytes:
 def value(given: Any) -> bytes:
     """A value of the metadata, behind its type."""
     match given:
+        case bool():
+            return struct.pack("<I?", _BOOL, given)
         case int():
             return struct.pack("<II", _UINT32, given)
         case float():
@@ -123,8 +125,10 @@ def file_of(
     kind: str,
     architecture: str = "llama",
     more: Mapping[str, tuple[str, tuple[int, ...], bytes]] = {},
+    text: Mapping[str, Any] = {},
 ) -> bytes:
-    """A checkpoint as llama.cpp's convert_hf_to_gguf.py writes it, and `more` tensors."""
+    """A checkpoint as llama.cpp's convert_hf_to_gguf.py writes it, and `more` tensors. `text`: the
+    fields of its tokenizer."""
     tensors = dict(more)
     for name, array in model.tensors.items():
         if architecture == "llama" and "self_attn" in name and name[-13:-7] in ("q_proj", "k_proj"):
@@ -132,7 +136,7 @@ def file_of(
         for long, short in NAMES.items():
             name = name.replace(long, short)
         tensors[name] = stored(array, kind)
-    return gguf(metadata_of(model, architecture), tensors)
+    return gguf({**metadata_of(model, architecture), **text}, tensors)
 
 
 def interleaved(rows: Array, heads: int) -> Array:
@@ -150,13 +154,8 @@ def metadata_of(model: Llama, architecture: str) -> dict[str, Any]:
         "rope.freq_base": 10000.0, "attention.layer_norm_rms_epsilon": 1e-5,
         "vocab_size": model.words,
     }  # fmt: skip
-    words = [f"<{number}>" for number in range(model.words)]
     return {
         "general.architecture": architecture,
         "general.name": "tiny",
         **{f"{architecture}.{name}": given for name, given in fields.items()},
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": words,
-        "tokenizer.ggml.scores": [float(-number) for number in range(model.words)],
-        "tokenizer.ggml.token_type": [1] * model.words,
     }

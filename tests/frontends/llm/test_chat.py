@@ -15,6 +15,7 @@ from relax_aot.emit.generate import chat_view
 from relax_aot.emit.render import render
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.llm.chat import read_chat
+from relax_aot.frontends.llm.chat.source import read_source
 from relax_aot.frontends.llm.chat.table import Chat
 from relax_aot.toolchain.compilers import host_compiler
 from tests.frontends.llm.chat_templates import (
@@ -35,7 +36,7 @@ Messages = list[tuple[str, str]]
 def read(folder: Path, template: str, option: str | None = None) -> Chat:
     settings = {"chat_template": template, "bos_token": {"content": "<s>"}, "eos_token": "</s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return read_chat(folder, option)
+    return read_chat(lambda: read_source(folder), option)
 
 
 def conversations(seed: int, count: int, *, system: bool) -> list[Messages]:
@@ -121,13 +122,13 @@ def test_a_template_that_takes_years_is_ended(tmp_path: Path) -> None:
 def test_a_template_may_be_a_file_or_one_of_several(tmp_path: Path) -> None:
     named = {"name": "tools", "template": "x"}, {"name": "default", "template": CHATML}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
-    first = read_chat(tmp_path, None)
+    first = read_chat(lambda: read_source(tmp_path), None)
     assert first.alone.startswith("<|start|>system\nBe of use.")
     (tmp_path / "chat_template.jinja").write_text(QWEN3)
-    assert read_chat(tmp_path, None).alone == "<|start|>user\n"
+    assert read_chat(lambda: read_source(tmp_path), None).alone == "<|start|>user\n"
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
     with pytest.raises(RelaxAotError, match=r"chat_template.jinja is no UTF-8"):
-        read_chat(tmp_path, None)
+        read_chat(lambda: read_source(tmp_path), None)
     (tmp_path / "chat_template.jinja").unlink()
     for given, problem in (
         (named[:1], "no template with the name default, but tools"),
@@ -136,11 +137,11 @@ def test_a_template_may_be_a_file_or_one_of_several(tmp_path: Path) -> None:
     ):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": given}))
         with pytest.raises(RelaxAotError, match=problem):
-            read_chat(tmp_path, None)
+            read_chat(lambda: read_source(tmp_path), None)
 
 
 def test_without_a_template_messages_stay(tmp_path: Path) -> None:
-    chat = read_chat(tmp_path, None)
+    chat = read_chat(lambda: read_source(tmp_path), None)
     assert chat.render((("user", " a "), ("assistant", "b"), ("user", "c"))) == " a bc"
     assert chat.framed
 

@@ -16,6 +16,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.llm.checkpoint import read_checkpoint
 from relax_aot.frontends.llm.gguf import GgufTensor, read_gguf
 from relax_aot.frontends.llm.gguf_blocks import KINDS
+from relax_aot.project.llm import read_text_files
 from relax_aot.verify.reference import NumpyReference
 from tests.frontends.llm.checkpoints import Array, Llama
 from tests.frontends.llm.gguf_files import file_of, gguf, interleaved, metadata_of, stored
@@ -24,6 +25,15 @@ from tests.frontends.llm.meaning import logits
 MODEL = Llama(width=64, hidden=96, size=16)
 QWEN3 = Llama(architecture="Qwen3ForCausalLM", norms=True, tied=False)
 QWEN2 = Llama(architecture="Qwen2ForCausalLM", biases="qkv")
+
+
+TEXT = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", *"abcdefghijklmnop", "ab"],
+    "tokenizer.ggml.scores": [float(-number) for number in range(20)],
+    "tokenizer.ggml.token_type": [2, 3, 3, *[1] * 17],
+    "tokenizer.ggml.bos_token_id": 1,
+}
 
 
 def written(folder: Path, data: bytes) -> Path:
@@ -121,7 +131,7 @@ def test_rows_of_heads_are_put_back() -> None:
 
 @cache
 def whole() -> bytes:
-    return file_of(Llama(words=20, layers=1), "F32")
+    return file_of(Llama(words=20, layers=1), "F32", text=TEXT)
 
 
 def at(offset: int, code: str, number: int) -> Callable[[bytes], bytes]:
@@ -207,6 +217,7 @@ def test_mutated_files_are_read_or_refused(seed: int, tmp_path: Path) -> None:
             for tensor in checkpoint.tensors.values():
                 if tensor.is_read:
                     tensor.array()
+            read_text_files(path)
         except RelaxAotError:
             refused += 1
     assert refused > 250

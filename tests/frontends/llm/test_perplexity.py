@@ -79,7 +79,7 @@ def test_what_cannot_be_measured_is_one_message(tmp_path: Path) -> None:
     Llama(words=300, layers=1).write(tmp_path / "toy")
     command = ["perplexity", str(tmp_path / "toy"), str(text)]
     bare = CliRunner().invoke(cli, command)
-    assert bare.exit_code and "has no tokenizer.json" in str(bare.exception)
+    assert bare.exit_code and "has no tokenizer" in str(bare.exception)
     KINDS["llama3"]().save(str(tmp_path / "toy" / "tokenizer.json"))
     small = CliRunner().invoke(cli, [*command, "--context", "1"])
     assert small.exit_code and "--context" in str(small.exception)

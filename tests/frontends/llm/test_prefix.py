@@ -109,7 +109,7 @@ def test_a_full_context_changes_nothing(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("prefix", "problem"),
     [([], "has 0 tokens"), ([1] * CONTEXT, "has 1 to 47"), ([3, 200], "knows 0 to 199"),
-     ([-1], "has the token -1"), ("a text", "has no tokenizer.json"), (7, "a list of tokens"),
+     ([-1], "has the token -1"), ("a text", "has no tokenizer"), (7, "a list of tokens"),
      ([1.5], "each token of prefix"), (b"x", "a string or a list")],
     ids=str,
 )  # fmt: skip

@@ -21,7 +21,8 @@ TOKENS = np.random.default_rng(8).integers(0, Llama().words, CONTEXT).astype(np.
 @cache
 def hosted(folder: Path, options: tuple[tuple[str, Any], ...] = ()) -> HostEntries:
     model = rx.load_llm(Llama(layers=1).write(folder), context=CONTEXT, chunk=8, speculate=MOST)
-    return rx.compile(model, name="tiny", **dict(options)).host()
+    host: HostEntries = rx.compile(model, name="tiny", **dict(options)).host()
+    return host
 
 
 def rows_are_those_of_decode(host: HostEntries) -> None:

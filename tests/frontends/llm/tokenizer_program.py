@@ -13,6 +13,7 @@ import numpy as np
 
 from relax_aot.emit.tokenizer import emit_tokenizer
 from relax_aot.frontends.llm.tokenizer import read_tokenizer
+from relax_aot.frontends.llm.tokenizer.tables import Tokenizer
 from relax_aot.project import runtime_headers
 from relax_aot.toolchain.compilers import host_compiler
 from tests.conftest import ROOT
@@ -74,7 +75,12 @@ class Program:
 
 def program_of(folder: Path, flags: Sequence[str] = STRICT) -> Program:
     """The program of the tokenizer in a folder."""
-    sources = emit_tokenizer(read_tokenizer(folder), "toy")
+    return program_with(read_tokenizer(folder), folder, flags)
+
+
+def program_with(tokenizer: Tokenizer, folder: Path, flags: Sequence[str] = STRICT) -> Program:
+    """The program of a tokenizer, in a folder."""
+    sources = emit_tokenizer(tokenizer, "toy")
     files = {path: text.encode() for path, text in sources.files.items()} | sources.blocks
     files |= runtime_headers(files)
     for path, content in files.items():

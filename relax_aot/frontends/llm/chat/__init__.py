@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
-from relax_aot.frontends.llm.chat.source import read_source
+from relax_aot.frontends.llm.chat.source import Source
 from relax_aot.frontends.llm.chat.table import Chat, chat_of, plain
 
 
-def read_chat(folder: Path, template: str | None) -> Chat:
-    """The chat of a checkpoint, or of the `template` that a user gives instead. Without either,
-    messages are continued as they are."""
+def read_chat(source: Callable[[], Source | None], template: str | None) -> Chat:
+    """The chat of what `source` reads, or of the `template` that a user gives instead. Without
+    either, messages are continued as they are."""
     if template is not None:
         return plain("--template", template.replace("\\n", "\n"))
-    source = read_source(folder)
-    return plain("no chat template") if source is None else chat_of(source)
+    found = source()
+    return plain("no chat template") if found is None else chat_of(found)

@@ -53,7 +53,7 @@ def _bpe(model: Part) -> Vocabulary:
     model.only("end_of_word_suffix", "")
     vocab = model.object("vocab").fields
     for text, token in vocab.items():
-        _check_text(model, text)
+        check_text(model, text)
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < MOST_TOKENS:
             raise ModelError(
                 f"{model.where}: the token {shown(text)} has the number {shown(token)}, "
@@ -70,7 +70,7 @@ def _bpe(model: Part) -> Vocabulary:
         unknown=-1 if unknown is None else vocab[unknown],
         fuses=model.flag("fuse_unk"),
         whole_words=model.flag("ignore_merges"),
-        bytes=_byte_tokens(model, vocab),
+        bytes=byte_tokens(model, vocab),
     )
 
 
@@ -110,7 +110,7 @@ def _unigram(model: Part) -> Vocabulary:
             raise ModelError(
                 f"{model.where}: vocab[{number}] is {shown(row)}, expected a text and a number"
             )
-        _check_text(model, text)
+        check_text(model, text)
         if text in tokens:
             raise ModelError(f"{model.where}: vocab[{number}]: {shown(text)} is there twice")
         tokens[text] = number
@@ -123,11 +123,12 @@ def _unigram(model: Part) -> Vocabulary:
         scores=np.array([*scores, min(scores) - _UNKNOWN_PENALTY]),
         unknown=unknown,
         fuses=model.flag("fuse_unk", default=True),
-        bytes=_byte_tokens(model, tokens),
+        bytes=byte_tokens(model, tokens),
     )
 
 
-def _byte_tokens(model: Part, tokens: Mapping[str, int]) -> tuple[int, ...]:
+def byte_tokens(model: Part, tokens: Mapping[str, int]) -> tuple[int, ...]:
+    """The tokens of bytes; none without the field byte_fallback."""
     if not model.flag("byte_fallback"):
         return ()
     found = [tokens.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
@@ -142,7 +143,8 @@ def _byte_tokens(model: Part, tokens: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _check_text(model: Part, text: Any) -> None:
+def check_text(model: Part, text: Any) -> None:
+    """Refuse a token that is no Unicode text, or too long."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
