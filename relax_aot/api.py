@@ -268,6 +268,7 @@ def load_llm(
     prefix: str | Sequence[int] | None = None,
     speculate: int = 0,
     cache: str = "whole",
+    cache_type: str = "f32",
 ) -> Entries:
     """Load a language model from a folder in Hugging Face layout (config.json and safetensors), or
     from a GGUF file. Its entries `prefill(tokens)` and `decode(token)` share weights and caches of
@@ -276,12 +277,15 @@ def load_llm(
     texts begin with, as text or tokens: `compile` computes its keys and values. `speculate`
     adds the entry `verify(tokens)`, which returns the logits of a token and of up to so many that
     were proposed behind it. `cache` is whole, or window: caches of layers with a sliding window
-    keep the tokens that it sees."""
+    keep the tokens that it sees. `cache_type` is f32, f16 or int8: how caches store numbers."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
     size, rows = arguments.number("chunk", chunk), arguments.text("logits", logits)
     proposals = arguments.number("speculate", speculate)
-    sources = entries_of(folder, most, size, rows, proposals, arguments.text("cache", cache))
+    sources = entries_of(
+        folder, most, size, rows, proposals, arguments.text("cache", cache),
+        arguments.text("cache_type", cache_type),
+    )  # fmt: skip
     return driver.load_llm(sources, folder, Options(), arguments.prefix(prefix))
 
 

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import click
 
-from relax_aot.cli.parameters import cache_option, prefix_option, read_prefix, speculate_option
+from relax_aot.cli.parameters import (
+    cache_option,
+    cache_type_option,
+    prefix_option,
+    read_prefix,
+    speculate_option,
+)
 from relax_aot.cli.types import FILES
 from relax_aot.errors import RelaxAotError
 
@@ -25,6 +31,7 @@ SEED = click.IntRange(0, 2**64 - 1)
 @prefix_option
 @speculate_option
 @cache_option
+@cache_type_option
 @click.option(
     "--template",
     metavar="TEXT",
@@ -46,6 +53,7 @@ def chat(
     prefix: str | None,
     speculate: int,
     cache: str,
+    cache_type: str,
     template: str | None,
     **given: str | float | None,
 ) -> None:
@@ -67,7 +75,9 @@ def chat(
         raise RelaxAotError(f"{model} has no tokenizer, which chat needs")
     if given["system"] and text.chat.system is None:
         raise RelaxAotError(f"--system: {text.chat.no_system}")
-    sources = entries_of(model, context, chunk, speculate=speculate, cache=cache)
+    sources = entries_of(
+        model, context, chunk, speculate=speculate, cache=cache, cache_type=cache_type
+    )
     name = identifier(sources["prefill"].checkpoint.name).lower()
     options = driver.Options(name=name)
     entries = driver.load_llm(sources, model, options, read_prefix(prefix))

@@ -13,6 +13,7 @@ from relax_aot.cli.output import write_json
 from relax_aot.cli.parameters import (
     board_option,
     cache_option,
+    cache_type_option,
     code,
     folder_option,
     json_option,
@@ -49,6 +50,7 @@ from relax_aot.project.packaging import NAMES as PACKAGES
 @prefix_option
 @speculate_option
 @cache_option
+@cache_type_option
 @click.option(
     "--template",
     metavar="TEXT",
@@ -69,6 +71,7 @@ def llm(
     prefix: str | None,
     speculate: int,
     cache: str,
+    cache_type: str,
     template: str | None,
     package: str,
     json_file: str | None,
@@ -90,7 +93,7 @@ def llm(
 
     dump = chosen.pop("dump")
     options = options_of((), (), (), (), **chosen)
-    sources = entries_of(model, context, chunk, logits, speculate, cache)
+    sources = entries_of(model, context, chunk, logits, speculate, cache, cache_type)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
     entries = driver.load_llm(sources, model, options, read_prefix(prefix))
     text = read_text_files(Path(model), template) if tokenizer else None

@@ -56,6 +56,13 @@ cache_option = click.option(
     help="window: layers with a sliding window keep the tokens that it sees. whole: all tokens.",
 )
 
+cache_type_option = click.option(
+    "--cache-type",
+    type=click.Choice(["f32", "f16", "int8"]),
+    default="f32",
+    help="How caches store numbers. int8: with one scale for each token and head.",
+)
+
 
 def read_prefix(file: str | None) -> bytes | None:
     """The text of `--prefix`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from relax_aot.frontends.bounds import WrongBound
 from relax_aot.frontends.llm.architectures import shape_of
 from relax_aot.frontends.llm.checkpoint import Checkpoint, read_checkpoint
 from relax_aot.frontends.llm.decoder import Shape, build, divided, ignored, within
-from relax_aot.frontends.llm.layers import Net
+from relax_aot.frontends.llm.layers import STORED, Net
 from relax_aot.frontends.llm.widths import unequal
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.sizes import Shared
@@ -53,6 +53,8 @@ class Entry:
     rows: str = "n"
     kept: Mapping[int, int] = field(default_factory=dict)
     """The rows that the caches of layers keep, by their windows; others keep all."""
+    stored: str = "f32"
+    """The form of the numbers in caches."""
 
 
 def entries_of(
@@ -62,9 +64,11 @@ def entries_of(
     logits: str = "last",
     speculate: int = 0,
     cache: str = "whole",
+    cache_type: str = "f32",
 ) -> dict[str, Entry]:
     """The entries of the model in a folder. Without a `context`, it is that of the model, at most
-    CONTEXT. With `speculate`, an entry verifies so many proposed tokens. `cache`: one of CACHES."""
+    CONTEXT. With `speculate`, an entry verifies so many proposed tokens. `cache`: one of CACHES.
+    `cache_type`: one of STORED."""
     checkpoint = read_checkpoint(Path(folder))
     shape = shape_of(checkpoint.config)
     context = min(CONTEXT, shape.longest) if context is None else context
@@ -84,17 +88,14 @@ def entries_of(
         )
     checkpoint = divided(checkpoint, shape)
     shape = unequal(checkpoint, within(shape, context))
+    if cache_type not in STORED:
+        raise ModelError(f"the type of caches is one of {', '.join(STORED)}, not {cache_type!r}")
     kept = _kept(shape, context, speculate, cache)
-    entries = {
-        "prefill": Entry(
-            checkpoint, shape, context, min(chunk, context), logits == "all", kept=kept
-        ),
-        "decode": Entry(checkpoint, shape, context, None, every_row=False, kept=kept),
-    }
+    decode = Entry(checkpoint, shape, context, None, False, kept=kept, stored=cache_type)
+    prefill = replace(decode, chunk=min(chunk, context), every_row=logits == "all")
+    entries = {"prefill": prefill, "decode": decode}
     if speculate:
-        entries["verify"] = Entry(
-            checkpoint, shape, context, speculate + 1, every_row=True, rows="k", kept=kept
-        )
+        entries["verify"] = replace(decode, chunk=speculate + 1, every_row=True, rows="k")
     return entries
 
 
@@ -149,7 +150,7 @@ def load(source: Entry, options: ImportOptions) -> Module:
         window: builder.symbol(_window(name, kept, rows))
         for name, (window, kept) in zip(names, source.kept.items(), strict=True)
     }
-    net = Net(builder, checkpoint, past, rows, windows)
+    net = Net(builder, checkpoint, past, rows, windows, source.stored)
     scores = build(net, source.shape, tokens, every_row=source.every_row)
     checkpoint.require_used(net.used, lambda name: ignored(source.shape, name))
     sizes = scores.type.shape if source.every_row else scores.type.shape[1:]

@@ -247,10 +247,9 @@ def attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> Va
         return net.rotated(x, angles[own.rotation], f"{at}.{letter}_rotated")
 
     q, k = rotated("q", heads.queries), rotated("k", heads.keys)
-    k = net.call("transpose", k, at=f"{at}.keys", perm=(1, 2, 0))
     past = net.kept(own.window)
-    k = net.cached(k, f"k{number}", 2, f"{at}.keys", past)
-    v = net.cached(projected("v", heads.keys), f"v{number}", 0, f"{at}.values", past)
+    k = net.cached(k, f"k{number}", (1, 2, 0), f"{at}.keys", past)
+    v = net.cached(projected("v", heads.keys), f"v{number}", (0, 1, 2), f"{at}.values", past)
     scale = heads.size**-0.5 if shape.score_scale is None else shape.score_scale
     sight = Sight(scale, own.window, shape.score_cap)
     found = net.attention(q, k, v, heads, sight, at)

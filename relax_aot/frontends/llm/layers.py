@@ -32,6 +32,9 @@ ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Activations by their names in `config.json`, as ops and their attributes."""
 
+STORED = ("f32", "f16", "int8")
+"""Forms of the numbers in caches. int8: with one scale for each token and head."""
+
 
 @dataclass(frozen=True, slots=True)
 class Heads:
@@ -64,6 +67,8 @@ class Net:
     rows: Dim
     windows: Mapping[int, Dim] = field(default_factory=dict)
     """The rows in front of the new ones in caches that keep the last rows, by their windows."""
+    stored: str = "f32"
+    """One of STORED: the form of the numbers in caches."""
     used: set[str] = field(default_factory=set)
     """The names of weights that were read."""
     states: list[State] = field(default_factory=list)
@@ -203,11 +208,30 @@ class Net:
         shape = (self.rows, Dim.of(0))
         none = self.builder.constant("none", np.zeros((1, 0), np.float32))
         new = self.call("expand", none, at="tokens", shape=shape)
-        self.cached(new, "tokens_before", 0, "tokens", self.past)
+        self.appended(new, "tokens_before", (0, 1), "tokens", self.past)
 
-    def cached(self, new: Var, name: str, axis: int, at: str, before: Dim) -> Var:
-        """The rows of the state `name`, of which there are some `before`, and the new ones."""
-        shape = list(new.type.shape)
+    def cached(self, new: Var, name: str, perm: tuple[int, ...], at: str, before: Dim) -> Var:
+        """new[n, heads, size] behind the rows of the state `name`, of which there are some
+        `before`; in floats, with axes in the order of `perm`."""
+        if self.stored == "int8":
+            codes, scales = self.builder.call(
+                "quantize_rows", new, name=name, origin=at, multiple=1
+            )
+            scales = self.reshape(scales, *new.type.shape[:2], 1, at=at)
+            present, scale = (
+                self.widened(self.appended(one, label, perm, at, before), at)
+                for one, label in ((codes, name), (scales, f"{name}_scale"))
+            )
+            return self.call("mul", present, scale, at=at)
+        if self.stored == "f16":
+            new = self.call("cast", new, at=at, to=DType.F16, saturate=False)
+        return self.widened(self.appended(new, name, perm, at, before), at)
+
+    def appended(self, new: Var, name: str, perm: tuple[int, ...], at: str, before: Dim) -> Var:
+        """The state `name` with new rows, which it has on the axis of axis 0."""
+        if perm != tuple(range(len(perm))):
+            new = self.call("transpose", new, at=at, perm=perm)
+        axis, shape = perm.index(0), list(new.type.shape)
         shape[axis] = before
         past = self.builder.param(name, TensorType(new.type.dtype, tuple(shape)))
         (present,) = self.builder.call(

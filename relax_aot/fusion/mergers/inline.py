@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from relax_aot.fusion import legality
 from relax_aot.fusion.accesses import Access, loads
+from relax_aot.fusion.decoding import DECODING, decodes
 from relax_aot.fusion.indexing import Reindexed, reindex, split_loops
 from relax_aot.fusion.mergers._merger import Context, Pair, Refused
 from relax_aot.fusion.nest import Definition, cost, substitute_in
@@ -19,7 +20,7 @@ from relax_aot.fusion.piece import Fresh, Piece, kept_apart
 from relax_aot.fusion.products import is_factor
 from relax_aot.fusion.refine import refined
 from relax_aot.ir.builder import At
-from relax_aot.ir.dims import ZERO, Bounds, Dim, prove_le
+from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Var
 from relax_aot.ir.loops import (
@@ -39,11 +40,6 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.names import defined_name, renamed
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
-from relax_aot.ir.types import TensorType
-
-_DECODING = 8
-"""So many additions may be spent again and again to read an operand in its small form."""
-
 
 EXAMPLES = (
     Example(
@@ -339,7 +335,7 @@ def merge(pair: Pair, context: Context) -> Piece | Refused:
     factor = is_factor(body, sites, outside)
     if definition.fetched and pair.kept and not factor:
         return Refused("several kernels read the rows that it fetches")
-    cheap = cost(definition.value) <= _DECODING and factor
+    cheap = cost(definition.value) <= DECODING and factor
     reason = _too_dear(definition, producer, sites, context.bounds)
     if reason is not None and not (definition.fetched and cheap):
         return Refused(reason)
@@ -481,19 +477,6 @@ def _too_dear(
         return None
     if decodes(definition, producer, bounds):
         return None
-    if price <= _DECODING and not producer.reads:
+    if price <= DECODING and not producer.reads:
         return None
     return "it would be recomputed for each read"
-
-
-def decodes(definition: Definition, producer: Piece, bounds: Bounds) -> bool:
-    """A cheap function of one operand that takes fewer bytes than its result, or of operands that
-    together take at most half of them: packed values and their scales."""
-    if cost(definition.value) > _DECODING:
-        return False
-    big = [v for v in producer.reads if v.type.rank > 0 and v.type.shape == definition.shape]
-    if len(big) == 1 and big[0].type.dtype.bytes < definition.value.dtype.bytes:
-        return True
-    read = sum((v.type.bytes for v in producer.reads), start=ZERO)
-    whole = TensorType(definition.value.dtype, definition.shape).bytes
-    return bool(producer.reads) and prove_le(2 * read, whole, bounds)

@@ -5,7 +5,8 @@ another, in float64."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,20 +16,33 @@ EPSILON = 1e-5
 Weights = Mapping[str, Array]
 
 
-def logits(model: Llama, tokens: Sequence[int]) -> Array:
-    """The logits of every token, [n, words]."""
+@dataclass
+class Caches:
+    """Of a layer."""
+
+    stored: Callable[[Array], Array]
+    keys: list[Array] = field(default_factory=list)
+    values: list[Array] = field(default_factory=list)
+
+
+def whole(rows: Array) -> Array:
+    return rows
+
+
+def logits(model: Llama, tokens: Sequence[int], stored: Callable[[Array], Array] = whole) -> Array:
+    """The logits of every token, [n, words]. `stored`: what caches keep of keys and values of a
+    token, [heads, size]."""
     style = model.style
     w = _whole(model)
     table = w["model.embed_tokens.weight"]
-    keys: list[list[Array]] = [[] for _ in range(model.layers)]
-    values: list[list[Array]] = [[] for _ in range(model.layers)]
+    caches = [Caches(stored) for _ in range(model.layers)]
     found = []
     for place, token in enumerate(tokens):
         x = table[token] * style.embedding_scale
         for number in range(model.layers):
             at = f"model.layers.{number}"
             y = _normalized(model, w, f"{at}.input_layernorm", x)
-            attended = _attention(model, w, number, y, place, keys[number], values[number])
+            attended = _attention(model, w, number, y, place, caches[number])
             if style.parallel:
                 x = x + attended + _products(model, w, f"{at}.mlp", y)
             elif len(style.norms) == 4:
@@ -62,8 +76,7 @@ def _attention(
     number: int,
     y: Array,
     place: int,
-    keys: list[Array],
-    values: list[Array],
+    caches: Caches,
 ) -> Array:
     at, style = f"model.layers.{number}.self_attn", model.style
     if style.fused:
@@ -78,8 +91,9 @@ def _attention(
         )
     if number not in style.still:
         q, k = (_rotated(model, x, place, number) for x in (q, k))
-    keys.append(k)
-    values.append(v)
+    keys, values = caches.keys, caches.values
+    keys.append(caches.stored(k))
+    values.append(caches.stored(v))
     window = style.windows[number] if style.windows else None
     first = 0 if window is None else max(0, len(keys) - window)
     scale = model.size**-0.5 if style.query_scale is None else style.query_scale
