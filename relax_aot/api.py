@@ -271,13 +271,14 @@ def load_llm(
     cache_type: str = "f32",
 ) -> Entries:
     """Load a language model from a folder in Hugging Face layout (config.json and safetensors), or
-    from a GGUF file. Its entries `prefill(tokens)` and `decode(token)` share weights and caches of
-    `context` tokens, by default those of the model, at most 1024. `chunk` is the most tokens of one
-    prefill. `logits` is last (prefill returns those of its last token) or all. `prefix` is what all
-    texts begin with, as text or tokens: `compile` computes its keys and values. `speculate`
-    adds the entry `verify(tokens)`, which returns the logits of a token and of up to so many that
-    were proposed behind it. `cache` is whole, or window: caches of layers with a sliding window
-    keep the tokens that it sees. `cache_type` is f32, f16 or int8: how caches store numbers."""
+    from a GGUF file, or *.bin of llama2.c. Its entries `prefill(tokens)` and `decode(token)` share
+    weights and caches of `context` tokens, by default those of the model, at most 1024. `chunk` is
+    the most tokens of one prefill. `logits` is last (prefill returns those of its last token) or
+    all. `prefix` is what all texts begin with, as text or tokens: `compile` computes its keys and
+    values. `speculate` adds the entry `verify(tokens)`, which returns the logits of a token and of
+    up to so many that were proposed behind it. `cache` is whole, or window: caches of layers with a
+    sliding window keep the tokens that it sees. `cache_type` is f32, f16 or int8: how caches store
+    numbers."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
     size, rows = arguments.number("chunk", chunk), arguments.text("logits", logits)

@@ -80,8 +80,8 @@ def llm(
     """Generate the C project of the language model MODEL.
 
     MODEL is a folder in Hugging Face layout: config.json, safetensors files and tokenizer.json; or
-    a GGUF file. The entries prefill and decode take numbers of tokens and return logits.
-    NAME_generate continues a text, and NAME_answer a conversation.
+    a GGUF file, or *.bin of llama2.c. The entries prefill and decode take numbers of tokens and
+    return logits. NAME_generate continues a text, and NAME_answer a conversation.
     """
     from relax_aot import driver
     from relax_aot.cli.entries import write_several

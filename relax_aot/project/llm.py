@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from relax_aot.emit.generate import emit_generate
 from relax_aot.emit.tokenizer import emit_tokenizer
@@ -15,6 +16,7 @@ from relax_aot.frontends.llm.checkpoint import GGUF
 from relax_aot.frontends.llm.ends import end_tokens
 from relax_aot.frontends.llm.gguf import read_gguf
 from relax_aot.frontends.llm.gguf_text import gguf_ends, gguf_source
+from relax_aot.frontends.llm.llama2c import SUFFIX, llama2c_text, read_llama2c
 from relax_aot.frontends.llm.tokenizer import FILE, read_tokenizer
 from relax_aot.frontends.llm.tokenizer.gguf import gguf_tokenizer
 from relax_aot.frontends.llm.tokenizer.tables import Tokenizer
@@ -36,9 +38,10 @@ class TextFiles:
 
 
 def tokenizer_of(model: Path) -> Tokenizer | None:
-    """Of a folder or a GGUF file; None if it has no tokenizer."""
-    if model.suffix == GGUF:
-        return gguf_tokenizer(str(model), read_gguf(model)[0])
+    """Of a folder or a file; None if it has no tokenizer."""
+    metadata = _metadata(model)
+    if metadata is not None:
+        return gguf_tokenizer(str(model), metadata)
     return read_tokenizer(model) if (model / FILE).is_file() else None
 
 
@@ -47,13 +50,20 @@ def read_text_files(model: Path, template: str | None = None) -> TextFiles | Non
     tokenizer = tokenizer_of(model)
     if tokenizer is None:
         return None
-    if model.suffix == GGUF:
-        metadata, _ = read_gguf(model)
+    metadata = _metadata(model)
+    if metadata is None:
+        ends, chat = end_tokens(model), read_chat(lambda: read_source(model), template)
+    else:
         ends = gguf_ends(str(model), metadata)
         chat = read_chat(lambda: gguf_source(str(model), metadata), template)
-    else:
-        ends, chat = end_tokens(model), read_chat(lambda: read_source(model), template)
     return TextFiles(tokenizer, ends, chat)
+
+
+def _metadata(model: Path) -> dict[str, Any] | None:
+    """What a GGUF file says of its tokenizer, or would say; None of a folder."""
+    if model.suffix == SUFFIX:
+        return llama2c_text(model, read_llama2c(model)[0]["vocab_size"]) or {}
+    return read_gguf(model)[0] if model.suffix == GGUF else None
 
 
 def with_text(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder in the layout of Hugging Face: config.json, and weights in safetensors files. Or a GGUF
-file, which holds both."""
+file or a model of llama2.c, which hold both."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.gguf import GgufTensor, read_gguf
 from relax_aot.frontends.llm.gguf_names import config_of, named
 from relax_aot.frontends.llm.json_file import read_json
+from relax_aot.frontends.llm.llama2c import SUFFIX, read_llama2c
 from relax_aot.frontends.llm.safetensors import Tensor, read
 from relax_aot.ops._op import Array
 
@@ -129,7 +130,10 @@ class Checkpoint:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in a folder, or in a GGUF file. Its weights are mapped, not read."""
+    """The checkpoint in a folder or a file. Its weights are mapped, not read."""
+    if folder.suffix == SUFFIX:
+        fields, weights = read_llama2c(folder)
+        return Checkpoint(folder.stem, Config(str(folder), fields), weights)
     if folder.suffix == GGUF:
         metadata, tensors = read_gguf(folder)
         fields = config_of(str(folder), metadata, tensors)
@@ -137,7 +141,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if not folder.is_dir():
         raise ModelError(
             f"{folder} is no folder: a language model is a folder with {CONFIG} and {WHOLE}, or a"
-            f" file *{GGUF}"
+            f" file *{GGUF}, or *{SUFFIX} of llama2.c"
         )
     config = Config(str(folder / CONFIG), read_json(folder / CONFIG))
     return Checkpoint(folder.resolve().name, config, _weights(folder))
