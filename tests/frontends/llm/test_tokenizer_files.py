@@ -294,6 +294,14 @@ def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
     check_mutants(1, 30, tmp_path)
 
 
+def test_the_time_of_a_pattern_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = changed("pre_tokenizer.pattern", {"Regex": "([a-f]*e|[c-h]*f|[b-g]*d)+"})
+    load(hostile, tmp_path)
+    monkeypatch.setattr("relax_aot.frontends.llm.tokenizer.automaton.MOST_STEPS", 1000)
+    with pytest.raises(RelaxAotError, match="the pattern takes more than 1000 steps"):
+        load(hostile, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_many_mutated_files_are_read_or_refused(tmp_path: Path) -> None:

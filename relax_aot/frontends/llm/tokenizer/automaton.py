@@ -25,6 +25,9 @@ from relax_aot.frontends.llm.tokenizer.regex import (
 )
 
 MOST_STATES = 2000
+MOST_STEPS = 2_000_000
+"""Instructions that are followed while the table is made, which takes some seconds; patterns of
+checkpoints take less than 10,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class _Program:
     where: str
     instructions: list[_Instruction] = field(default_factory=list)
     targets: list[int] = field(default_factory=list)
+    steps: int = 0
 
     def add(self, instruction: _Instruction, target: int = -1) -> int:
         if len(self.instructions) >= MOST_INSTRUCTIONS:
@@ -107,6 +111,8 @@ def table_of(node: Node, classes: list[list[bool]], where: str) -> NDArray[np.ui
         rows.append(row)
         if len(waiting) > MOST_STATES:
             raise UnsupportedError(f"{where}: the pattern takes more than {MOST_STATES} states")
+        if program.steps > MOST_STEPS:
+            raise UnsupportedError(f"{where}: the pattern takes more than {MOST_STEPS} steps")
     if any(entry & 1 for entry in rows[1]):
         raise UnsupportedError(f"{where}: the pattern matches the empty text")
     return np.array(rows, np.uint16)
@@ -126,6 +132,7 @@ def _step(
             if at in seen:
                 continue
             seen.add(at)
+            program.steps += 1
             if at == match:
                 return tuple(after), True
             instruction = program.instructions[at]
