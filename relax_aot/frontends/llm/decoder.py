@@ -16,6 +16,7 @@ from itertools import product
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.llm.checkpoint import Checkpoint
 from relax_aot.frontends.llm.config import Config
+from relax_aot.frontends.llm.experts import Experts, mixed
 from relax_aot.frontends.llm.layers import ACTIVATIONS, Heads, Net, Sight
 from relax_aot.frontends.llm.rotary import Rotation, parameters, rotation
 from relax_aot.ir.graph import Var
@@ -45,6 +46,8 @@ class Layer:
     heads: Heads | None = None
     hidden: int | None = None
     """Where layers are of unequal widths; None: those of the shape."""
+    experts: Experts | None = None
+    """What is behind attention, if it is not one gated product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,14 +217,28 @@ def layer(net: Net, shape: Shape, x: Var, angles: Angles, number: int) -> Var:
         y = norm(net, shape, y, f"{at}.post_attention_layernorm")
     x = net.call("add", x, y, at=at)
     before = "pre_feedforward_layernorm" if shape.result_norm else "post_attention_layernorm"
-    hidden = shape.layers[number].hidden or shape.hidden
-    y = gated(net, shape, norm(net, shape, x, f"{at}.{before}"), hidden, f"{at}.mlp")
+    y = _products(net, shape, norm(net, shape, x, f"{at}.{before}"), number)
     if shape.result_norm:
         y = norm(net, shape, y, f"{at}.post_feedforward_layernorm")
     return net.call("add", x, y, at=at)
 
 
-def gated(net: Net, shape: Shape, y: Var, hidden: int, at: str) -> Var:
+def _products(net: Net, shape: Shape, y: Var, number: int) -> Var:
+    """What is behind attention: one gated product, or a mixture of them."""
+    at, own = f"model.layers.{number}", shape.layers[number]
+    experts = own.experts
+    if experts is None:
+        return _gated(net, shape, y, own.hidden or shape.hidden, f"{at}.mlp")
+    at = f"{at}.{experts.at}"
+    found = mixed(net, experts, shape.activation, y, at)
+    if not experts.shared:
+        return found
+    all_take = _gated(net, shape, y, experts.shared, f"{at}.shared_expert")
+    share = net.call("sigmoid", net.linear(y, 1, f"{at}.shared_expert_gate"), at=at)
+    return net.call("add", found, net.call("mul", share, all_take, at=at), at=at)
+
+
+def _gated(net: Net, shape: Shape, y: Var, hidden: int, at: str) -> Var:
     """A gated product (Shazeer, arXiv:2002.05202)."""
     gate = net.linear(y, hidden, f"{at}.gate_proj", bias=shape.mlp_bias)
     up = net.linear(y, hidden, f"{at}.up_proj", bias=shape.mlp_bias)

@@ -29,6 +29,20 @@ LONG = {
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """So many of `count` experts for each token, in layers but `without`."""
+
+    count: int
+    chosen: int
+    hidden: int
+    normalized: bool = True
+    shared: int = 0
+    at: str = "mlp"
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    without: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
 class Style:
     """In what an architecture differs from Llama, in the words of its paper."""
 
@@ -55,6 +69,7 @@ class Style:
     """Weights of layers are products of two matrices with so many columns and rows."""
     factors: tuple[str, str] = ("_proj.ALinear", "_proj.BLinear")
     """What names of these have in place of _proj."""
+    mixture: Mixture | None = None
     activation: str = "silu"
     embedding_scale: float = 1.0
     query_scale: float | None = None
@@ -152,6 +167,9 @@ class Llama:
         inner, outer = (hidden, self.width), (self.width, hidden)
         if self.style.parallel:
             return [("mlp.fc1", *inner), ("mlp.fc2", *outer)]
+        mixture = self.style.mixture
+        if mixture is not None and number not in mixture.without:
+            return _experts(mixture, self.width)
         return [("mlp.gate_proj", *inner), ("mlp.up_proj", *inner), ("mlp.down_proj", *outer)]
 
     def write(self, folder: Path) -> Path:
@@ -159,6 +177,19 @@ class Llama:
         (folder / "config.json").write_text(json.dumps(self.fields))
         (folder / "model.safetensors").write_bytes(safetensors(self.tensors))
         return folder
+
+
+def _experts(mixture: Mixture, width: int) -> list[tuple[str, int, int]]:
+    at, (gate, up, down) = mixture.at, mixture.names
+    made = [(f"{at}.gate", mixture.count, width)]
+    for one in range(mixture.count):
+        inner = [(f"{at}.experts.{one}.{name}", mixture.hidden, width) for name in (gate, up)]
+        made += [*inner, (f"{at}.experts.{one}.{down}", width, mixture.hidden)]
+    if mixture.shared:
+        stem, hidden = f"{at}.shared_expert", mixture.shared
+        made += [(f"{stem}.{name}_proj", hidden, width) for name in ("gate", "up")]
+        made += [(f"{stem}.down_proj", width, hidden), (f"{stem}_gate", 1, width)]
+    return made
 
 
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}

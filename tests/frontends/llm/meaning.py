@@ -53,7 +53,7 @@ def logits(model: Llama, tokens: Sequence[int], stored: Callable[[Array], Array]
             else:
                 x = x + attended
                 y = _normalized(model, w, f"{at}.post_attention_layernorm", x)
-                x = x + _products(model, w, f"{at}.mlp", y)
+                x = x + _behind(model, w, number, y)
         y = _normalized(model, w, f"model.{style.last_norm}", x)
         y = table @ y if model.tied else _linear(w, "lm_head", y)
         found.append(_capped(y, style.logit_cap))
@@ -106,6 +106,27 @@ def _attention(
         v_rows = np.array([row[shared] for row in values[first:]])
         results.append(share / share.sum() @ v_rows)
     return _linear(w, f"{at}.{style.output}", np.concatenate(results))
+
+
+def _behind(model: Llama, w: Weights, number: int, y: Array) -> Array:
+    """One gated product, or the experts of the token by their shares."""
+    at, mixture = f"model.layers.{number}", model.style.mixture
+    if mixture is None or number in mixture.without:
+        return _products(model, w, f"{at}.mlp", y)
+    at = f"{at}.{mixture.at}"
+    likely = np.exp(_linear(w, f"{at}.gate", y))
+    likely /= likely.sum()
+    chosen = np.argsort(-likely)[: mixture.chosen]
+    total = likely[chosen].sum() if mixture.normalized else 1
+    found = np.zeros_like(y)
+    for one in chosen:
+        gate, up, down = (f"{at}.experts.{one}.{name}" for name in mixture.names)
+        hidden = _activated(model, _linear(w, gate, y)) * _linear(w, up, y)
+        found += likely[one] / total * _linear(w, down, hidden)
+    if mixture.shared:
+        share = 1 / (1 + np.exp(-_linear(w, f"{at}.shared_expert_gate", y)))
+        found += share * _products(model, w, f"{at}.shared_expert", y)
+    return found
 
 
 def _products(model: Llama, w: Weights, at: str, y: Array) -> Array:

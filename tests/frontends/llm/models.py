@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.frontends.llm.checkpoints import LLAMA3, LONG, YARN, Llama, Style
+from tests.frontends.llm.checkpoints import LLAMA3, LONG, YARN, Llama, Mixture, Style
 
 GEMMA: dict[str, Any] = {
     "offset": 1.0,
@@ -144,6 +144,41 @@ MODELS = {
             "partial_rotary_factor": 0.75,
         },
         style=Style(fused=True, rotated=12),
+    ),
+    "mixtral": Llama(
+        architecture="MixtralForCausalLM",
+        tied=False,
+        config={"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 9},
+        style=Style(
+            windows=(9, 9),
+            mixture=Mixture(4, 2, 44, at="block_sparse_moe", names=("w1", "w3", "w2")),
+        ),
+    ),
+    "qwen2 with experts": Llama(
+        architecture="Qwen2MoeForCausalLM",
+        biases="qkv",
+        config={
+            "num_experts": 5,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24,
+            "shared_expert_intermediate_size": 20,
+            "norm_topk_prob": False,
+        },
+        style=Style(model="qwen2_moe", mixture=Mixture(5, 3, 24, normalized=False, shared=20)),
+    ),
+    "qwen3 with experts": Llama(
+        architecture="Qwen3MoeForCausalLM",
+        kind="F16",
+        norms=True,
+        layers=3,
+        config={
+            "num_experts": 6,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24,
+            "norm_topk_prob": True,
+            "mlp_only_layers": [1],
+        },
+        style=Style(model="qwen3_moe", mixture=Mixture(6, 3, 24, without=(1,))),
     ),
 }
 

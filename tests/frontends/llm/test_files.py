@@ -238,6 +238,16 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
     "widths that do not fit": (
         pruned("mlp.gate_proj", 5),
         "mlp.up_proj.weight has the shape [6, 4], but config.json says [5, 4]"),
+    "more experts than there are": (
+        changed(architectures=["MixtralForCausalLM"], num_local_experts=2, num_experts_per_tok=3),
+        "num_experts_per_tok is 3, expected a number from 1 to 2"),
+    "layers without experts that are no list": (
+        changed(architectures=["Qwen3MoeForCausalLM"], num_experts=2, num_experts_per_tok=1,
+                moe_intermediate_size=4, mlp_only_layers=0),
+        "mlp_only_layers is 0, expected a list of layers"),
+    "an expert that is missing": (
+        changed(architectures=["MixtralForCausalLM"], num_local_experts=2**20),
+        "model.layers.0.block_sparse_moe.gate.weight"),
     "layers without number": (changed(num_hidden_layers=2**20), "expected a number from 1 to 4096"),
     "a scaling without a factor": (changed(rope_scaling={"type": "linear"}), "has no field factor"),
     "a scaling that is text": (changed(rope_scaling="linear"), "expected an object"),

@@ -19,7 +19,7 @@ from relax_aot.verify.host import HostEntries
 from relax_aot.verify.reference import NumpyReference
 from tests.cli.in_process import relax_aot
 from tests.cuda.toolkits import needs_compilers
-from tests.frontends.llm.checkpoints import KINDS, Array, Llama, Style, safetensors
+from tests.frontends.llm.checkpoints import KINDS, Array, Llama, Mixture, Style, safetensors
 from tests.frontends.llm.meaning import logits
 from tests.frontends.llm.models import COMPRESSED, MODELS
 
@@ -98,7 +98,8 @@ def last_logits(host: HostEntries, tokens: Array, calls: tuple[int, ...]) -> byt
 
 
 @pytest.mark.parametrize(
-    "name", ["tied", *(pytest.param(n, marks=pytest.mark.long) for n in ("bf16", *COMPRESSED))]
+    "name",
+    ["tied", *(pytest.param(n, marks=pytest.mark.long) for n in ("bf16", "mixtral", *COMPRESSED))],
 )
 def test_bits_do_not_depend_on_the_calls(name: str) -> None:
     tokens = text(24)
@@ -215,6 +216,28 @@ def test_weights_of_low_rank_are_stored_as_factors(
     decode = dict(entries(model).modules)["decode"]
     found = rx.compile(decode, name="tiny", quantize=quantize).memory.const_bytes
     assert found < 1.05 * most * sum(array.size for array in model.tensors.values())
+
+
+@pytest.mark.slow
+def test_experts_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
+    """Weights of one that are no numbers change only the rows that choose it. The arena of a
+    decode step holds no weights."""
+    mixture = Mixture(4, 1, 96, at="block_sparse_moe", names=("w1", "w3", "w2"))
+    model = replace(MODELS["mixtral"], width=64, layers=1, style=Style(mixture=mixture))
+    one = replace(model, config={"num_local_experts": 4, "num_experts_per_tok": 1}, hidden=96)
+    wanted = rx.compile(entries(one, "all"), name="tiny").host().prefill(tokens=text(24))["logits"]
+    tensors = one.tensors
+    for name in tensors:
+        if ".experts.3." in name:
+            tensors[name][:] = np.nan
+    path = one.write(tmp_path / "tiny")
+    (path / "model.safetensors").write_bytes(safetensors(tensors))
+    program = rx.compile(rx.load_llm(path, context=CONTEXT, logits="all"), name="tiny")
+    found = program.host().prefill(tokens=text(24))["logits"]
+    chosen = np.isnan(found).any(axis=1)
+    assert 2 <= chosen.sum() <= 12
+    assert found[~chosen].tobytes() == wanted[~chosen].tobytes()
+    assert program.entries["decode"].built.plan.arena_bytes < 4 * 64 * 96 / 2
 
 
 @pytest.mark.slow
