@@ -14,6 +14,7 @@ from relax_aot.cli.parameters import (
     cache_option,
     cache_type_option,
     prefix_option,
+    quantize_option,
     read_prefix,
     speculate_option,
 )
@@ -28,6 +29,7 @@ SEED = click.IntRange(0, 2**64 - 1)
 @click.argument("model", type=FILES)
 @click.option("--context", type=int, metavar="N", help="Tokens that the caches hold.")
 @click.option("--chunk", type=int, default=64, metavar="N", help="Most tokens of one prefill.")
+@quantize_option
 @prefix_option
 @speculate_option
 @cache_option
@@ -50,6 +52,7 @@ def chat(
     model: str,
     context: int | None,
     chunk: int,
+    quantize: str | None,
     prefix: str | None,
     speculate: int,
     cache: str,
@@ -67,6 +70,7 @@ def chat(
     from relax_aot.frontends.llm import entries_of
     from relax_aot.project.board import load_board
     from relax_aot.project.llm import read_text_files, with_text
+    from relax_aot.quantization import Choice
     from relax_aot.verify.chat import build_chat
 
     start = time.monotonic()
@@ -79,7 +83,7 @@ def chat(
         model, context, chunk, speculate=speculate, cache=cache, cache_type=cache_type
     )
     name = identifier(sources["prefill"].checkpoint.name).lower()
-    options = driver.Options(name=name)
+    options = driver.Options(name=name, quantize=Choice(quantize) if quantize else None)
     entries = driver.load_llm(sources, model, options, read_prefix(prefix))
     project = with_text(driver.compile_entries(entries, load_board("host"), options), text)
     program = build_chat(project)

@@ -18,6 +18,7 @@ from relax_aot.cli.parameters import (
     folder_option,
     json_option,
     prefix_option,
+    quantize_option,
     read_prefix,
     speculate_option,
 )
@@ -47,6 +48,7 @@ from relax_aot.project.packaging import NAMES as PACKAGES
     default=True,
     help="Add the tokenizer of MODEL and NAME_generate, or leave them out.",
 )
+@quantize_option
 @prefix_option
 @speculate_option
 @cache_option

@@ -63,6 +63,16 @@ cache_type_option = click.option(
     help="How caches store numbers. int8: with one scale for each token and head.",
 )
 
+WEIGHTS_ALONE = ("int8w", "int4w", "int8d", "int4d", "q8_0", "q4_0")
+"""Quantized forms that need no samples."""
+
+quantize_option = click.option(
+    "--quantize",
+    type=click.Choice(WEIGHTS_ALONE),
+    help="How weights of products are stored; int8d, int4d, q8_0, q4_0: with quantized activations"
+    " of these products, too.  [default: as floats]",
+)
+
 
 def read_prefix(file: str | None) -> bytes | None:
     """The text of `--prefix`."""

@@ -9,11 +9,9 @@ from pathlib import Path
 import click
 
 from relax_aot.cli.output import write_json
-from relax_aot.cli.parameters import json_option
+from relax_aot.cli.parameters import WEIGHTS_ALONE, json_option
 from relax_aot.cli.types import FILES
 from relax_aot.errors import RelaxAotError
-
-FORMS = ("int8w", "int4w", "int8d", "int4d", "q8_0", "q4_0")
 
 
 @click.command()
@@ -22,7 +20,7 @@ FORMS = ("int8w", "int4w", "int8d", "int4d", "q8_0", "q4_0")
 @click.option(
     "--quantize",
     "forms",
-    type=click.Choice(FORMS),
+    type=click.Choice(WEIGHTS_ALONE),
     multiple=True,
     help="Also with weights of this form. Repeatable.",
 )

@@ -10,11 +10,15 @@ from relax_aot.ops._op import Trait
 
 
 def stays(module: Module) -> tuple[str, ...]:
-    """One line for each call with a float result, in a quantized module after `run`."""
+    """One line for each call with a float result, in a quantized module after `run`. Where only
+    weights are quantized, for each product with other weights."""
     if not any(has(call.op, Trait.QUANTIZED) for f in module.functions for call in f.body):
         return ()
     lines = []
     for function in module.functions:
+        if not any(call.op == "quantize" for call in function.body):
+            lines += _products(function, module)
+            continue
         makers = {out.name: call for call in function.body for out in call.outs}
         for call in function.body:
             for out in call.outs:
@@ -23,6 +27,21 @@ def stays(module: Module) -> tuple[str, ...]:
                     from_ = f" ({call.origin})" if call.origin else ""
                     lines.append(f"{call.op} %{out.name}{from_}: {why}")
     return tuple(lines)
+
+
+def _products(function: Function, module: Module) -> list[str]:
+    """Of floats, by constant matrices."""
+    lines = []
+    for call in function.body:
+        weights = [
+            arg for arg in call.inputs
+            if arg.name in module.constant_table and arg.type.dtype.is_float and arg.type.rank > 1
+        ]  # fmt: skip
+        if weights and has(call.op, Trait.CONTRACTION) and not has(call.op, Trait.QUANTIZED):
+            shape = ", ".join(map(str, weights[0].type.shape))
+            from_ = f" ({call.origin})" if call.origin else ""
+            lines.append(f"{call.op} %{call.out.name}{from_}: weights [{shape}] are not quantized")
+    return lines
 
 
 def _why(

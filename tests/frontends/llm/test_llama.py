@@ -271,3 +271,13 @@ def test_on_boards(board: str) -> None:
     for place, run in enumerate(compiled("f16", board).emulate(calls), 8):
         assert run.status == 0
         compare(run.outputs["logits"], wanted[place])
+
+
+def test_weights_are_quantized_from_the_command_line(tmp_path: Path) -> None:
+    """Rows of 44 numbers are no blocks of 32."""
+    folder, out = Llama(layers=1).write(tmp_path / "tiny"), tmp_path / "out"
+    words = ("llm", str(folder), "--context", "8", "--quantize", "q8_0", "-o", str(out))
+    said = relax_aot(*words, folder=tmp_path).stdout
+    floats = [line for line in said.splitlines() if "stays float" in line]
+    assert "decode: weights quantized: q8_0" in said and len(floats) == 2
+    assert all("down_proj" in line and "[44, 32] are not quantized" in line for line in floats)
