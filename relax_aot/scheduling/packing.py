@@ -25,7 +25,10 @@ from relax_aot.scheduling.nest import coefficient, without_lets
 Arrays = Mapping[str, Array]
 """The data of the constants that a kernel reads, by the names of its inputs."""
 GREATEST = 1 << 26
-"""Elements at most that are rearranged."""
+"""Elements at most that are rearranged at once."""
+
+MOST_PANELS = (1 << 31) - 1
+"""Elements at most in panels, which are rearranged one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,16 @@ def permuted(lead: Sequence[int], memory: Sequence[int], order: Sequence[int]) -
     return Layout.row_major((*lead, *memory)).permute((*lead, *memory), moves)
 
 
-def elements(load: Load, data: Array, names: Sequence[str], extents: Sequence[int]) -> Array:
-    """What an affine load reads in loops from 0, one axis per loop."""
-    values = dict(zip(names, np.indices(extents, sparse=True), strict=True))
+def elements(
+    load: Load,
+    data: Array,
+    names: Sequence[str],
+    extents: Sequence[int],
+    starts: Mapping[str, int] | None = None,
+) -> Array:
+    """What an affine load reads in loops from 0, or from these `starts`, one axis per loop."""
+    grid = zip(names, np.indices(extents, sparse=True), strict=True)
+    values = {name: places + (starts or {}).get(name, 0) for name, places in grid}
     places = [evaluated(dim, values) for dim in load.index]
     for dim, place, size in zip(load.index, places, data.shape, strict=True):
         if prod(extents) and not 0 <= np.min(place) <= np.max(place) < size:
@@ -135,20 +145,23 @@ def panels_of(
         coefficient(dim, variable) is not None for dim in load.index for variable in dim.symbols
     )
     extents = [max(loop.stop.constant, 0) for loop in loops]
-    if not affine or 0 in extents or prod(extents) > GREATEST:
+    if not affine or 0 in extents or prod(extents) > MOST_PANELS:
         return None
     lead, across, depths = extents[: len(outer)], extents[len(outer)], extents[len(outer) + 1 :]
     names, depth = [loop.variable for loop in loops], prod(depths)
 
     def values(arrays: Arrays) -> Array:
-        matrix = elements(load, arrays[load.buffer.name], names, extents)
-        parts = []
+        """One panel after another: tables of language models are large."""
+        made = np.empty((*lead, across * depth), load.dtype.numpy)
         for first in range(0, across, width):
             wide = min(width, across - first)
-            columns = matrix.reshape(*lead, across, depth)[..., first : first + wide, :]
-            packed = permuted(lead, (depth, wide), (1, 0)).pack(columns)
-            parts.append(packed.reshape(*lead, depth * wide))
-        return np.concatenate(parts, axis=-1)
+            panel = (*lead, wide, *depths)
+            starts = {columns.variable: first}
+            found = elements(load, arrays[load.buffer.name], names, panel, starts)
+            order = permuted(lead, (depth, wide), (1, 0))
+            packed = order.pack(found.reshape(*lead, wide, depth)).reshape(*lead, depth * wide)
+            made[..., first * depth : (first + wide) * depth] = packed
+        return made
 
     name = f"{load.buffer.name}.packed"
     buffer = Buffer(name, load.dtype, tuple(map(Dim.of, (*lead, across * depth))))

@@ -90,3 +90,12 @@ def test_packed_data_are_what_the_load_reads() -> None:
     for o, c, k in np.ndindex(2, 7, 5):
         wide = 4 if c < 4 else 3
         assert data[o, c // 4 * 4 * 5 + k * wide + c % 4] == constant[o, c, k]
+
+
+@pytest.mark.parametrize(("columns", "fits"), [(1 << 22, True), (1 << 26, False)])
+def test_tables_of_language_models_become_panels(columns: int, fits: bool) -> None:
+    """Of 2**27 elements, but not of more than positions of 32 bits."""
+    buffer = Buffer("w", DType.F32, shape_of(columns, 32))
+    column, level = (For(n, Dim.of(0), dim, ()) for n, dim in zip("ck", buffer.shape, strict=True))
+    load = buffer[Dim.of("c"), Dim.of("k")]
+    assert (panels_of(load, [column], column, [level], 32) is not None) == fits

@@ -143,6 +143,11 @@ class _Panels:
         parts = [groups[:, :, at : at + self.width].transpose(0, 2, 1) for at in starts]
         return np.concatenate([part.reshape(-1) for part in parts])
 
+    def begins(self, table: Array, packed: Array) -> bool:
+        """Whether the first elements are those of the first panel: all of them take long."""
+        rows = (table.T if self.transposed else table)[: self.group, : self.width]
+        return np.array_equal(rows.T.reshape(-1), packed.reshape(-1)[: rows.size])
+
     def index(self, at: tuple[Dim, ...], shape: Shape) -> tuple[Dim, ...]:
         """In a packed constant of this shape: flat, or with an axis for each of the parts."""
         row, column = reversed(at) if self.transposed else at
@@ -307,7 +312,8 @@ def _panels_of(table: Array, packed: Array) -> _Panels | None:
             whole = width <= columns and rows % group == 0
             if not whole or not panels.fits(packed.shape):
                 continue
-            if np.array_equal(panels.packed(table), packed.reshape(-1)):
+            begins = panels.begins(table, packed)
+            if begins and np.array_equal(panels.packed(table), packed.reshape(-1)):
                 return panels
     return None
 

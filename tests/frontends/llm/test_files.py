@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import relax_aot as rx
+from relax_aot.frontends.llm.architectures import shape_of
+from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.safetensors import read
 from tests.frontends.llm.checkpoints import (
     LLAMA3,
@@ -389,3 +391,12 @@ def test_mutated_files_are_read_or_refused(count: int, tmp_path: Path) -> None:
             refused += 1
         path.write_bytes(originals[path])
     assert refused > count // 2
+
+
+@pytest.mark.parametrize(
+    ("architecture", "longest"), [("LlamaForCausalLM", 2048), ("Qwen3ForCausalLM", 32768)]
+)
+def test_a_missing_context_is_that_of_the_architecture(architecture: str, longest: int) -> None:
+    """The defaults of LlamaConfig and Qwen3Config in `transformers`."""
+    fields = {**SMALL.fields, "architectures": [architecture], "max_position_embeddings": None}
+    assert shape_of(Config("config.json", fields)).longest == longest

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Architectures of language models, one file each: NAME, as in `config.json`, and `shape_of`."""
+"""Architectures of language models, one file each: NAME, as in `config.json`, `shape_of`, and
+LONGEST, the tokens of a model whose file says no number (`max_position_embeddings`), by the
+configurations of `transformers` 5."""
 
 from __future__ import annotations
 
@@ -33,5 +35,5 @@ def shape_of(config: Config) -> Shape:
         raise UnsupportedError(
             f"{config.file}: its architecture is {said}; supported are {', '.join(known)}"
         )
-    shape: Shape = found.shape_of(config)
+    shape: Shape = found.shape_of(config.filled(max_position_embeddings=found.LONGEST))
     return shape

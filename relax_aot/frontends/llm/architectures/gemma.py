@@ -11,6 +11,7 @@ from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.layers import ACTIVATIONS
 
 NAME = "GemmaForCausalLM"
+LONGEST = 8192
 TANH = "gelu_pytorch_tanh"
 
 

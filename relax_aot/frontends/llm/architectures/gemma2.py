@@ -11,6 +11,7 @@ from relax_aot.frontends.llm.architectures import gemma
 from relax_aot.frontends.llm.config import Config
 
 NAME = "Gemma2ForCausalLM"
+LONGEST = 8192
 
 
 def shape_of(config: Config) -> decoder.Shape:

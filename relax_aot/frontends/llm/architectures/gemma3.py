@@ -12,6 +12,7 @@ from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.rotary import Rotation, scaled
 
 NAME = "Gemma3ForCausalLM"
+LONGEST = 131072
 WHOLE, LOCAL = 1_000_000.0, 10_000.0
 """The bases of positions, where a file does not say them."""
 

@@ -10,6 +10,7 @@ from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 
 NAME = "LlamaForCausalLM"
+LONGEST = 2048
 
 
 def shape_of(config: Config) -> decoder.Shape:

@@ -7,6 +7,7 @@ from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 
 NAME = "MistralForCausalLM"
+LONGEST = 131072
 
 
 def shape_of(config: Config) -> decoder.Shape:

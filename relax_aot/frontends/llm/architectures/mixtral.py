@@ -10,6 +10,7 @@ from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.experts import Experts
 
 NAME = "MixtralForCausalLM"
+LONGEST = 131072
 
 
 def shape_of(config: Config) -> decoder.Shape:

@@ -13,6 +13,7 @@ from relax_aot.frontends.llm.rotary import share
 from relax_aot.ir.graph import Var
 
 NAME = "PhiForCausalLM"
+LONGEST = 2048
 
 
 def shape_of(config: Config) -> decoder.Shape:

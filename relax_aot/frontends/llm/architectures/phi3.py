@@ -11,6 +11,7 @@ from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.rotary import kind_of, parameters, share
 
 NAME = "Phi3ForCausalLM"
+LONGEST = 4096
 LONG = ("longrope", "su", "yarn")
 """Names of LongRoPE in files of Phi-3."""
 ORIGINAL, WHOLE = "original_max_position_embeddings", "max_position_embeddings"

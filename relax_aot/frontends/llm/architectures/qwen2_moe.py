@@ -12,6 +12,7 @@ from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.experts import Experts
 
 NAME = "Qwen2MoeForCausalLM"
+LONGEST = 32768
 
 
 def shape_of(config: Config) -> decoder.Shape:

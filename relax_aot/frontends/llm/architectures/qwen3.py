@@ -9,6 +9,7 @@ from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 
 NAME = "Qwen3ForCausalLM"
+LONGEST = 32768
 
 
 def shape_of(config: Config) -> decoder.Shape:

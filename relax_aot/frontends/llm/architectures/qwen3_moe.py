@@ -8,6 +8,7 @@ from relax_aot.frontends.llm.architectures import qwen2_moe, qwen3
 from relax_aot.frontends.llm.config import Config
 
 NAME = "Qwen3MoeForCausalLM"
+LONGEST = 32768
 
 
 def shape_of(config: Config) -> decoder.Shape:
