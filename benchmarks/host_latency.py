@@ -121,7 +121,7 @@ def ours(project: Any, built: Path, feeds: dict[str, Any], sizes: Sizes) -> Call
         memory.data[:] = np.ascontiguousarray(feeds[port.name]).reshape(-1).view(np.uint8)
     made = [Guarded(int(model.output_bytes[i]), 64, 0) for i in range(model.output_count)]
     arena = Guarded(library.arena_bytes, LINE, 0)
-    memory = library._memory(arena, library.arena_bytes)
+    memory = library.memory(arena, library.arena_bytes)
     dims = library._ints([sizes.get(f.symbol.name, 1) for f in project.interface.dims])
     inputs = library._pointers("const void *[]", held)
     outputs = library._pointers("void *[]", made)

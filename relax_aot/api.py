@@ -18,6 +18,7 @@ from relax_aot.driver import Options
 from relax_aot.frontends.bounds import WrongBound, checked_range
 from relax_aot.frontends.entries import EntryError, read_entries
 from relax_aot.frontends.llm import CHUNK, entries_of
+from relax_aot.frontends.llm.text_files import LanguageModel, read_text_files
 from relax_aot.frontends.text import read
 from relax_aot.frontends.text import save as save_text
 from relax_aot.frontends.torch import traced
@@ -255,7 +256,7 @@ def _loaded_entries(source: Mapping[str, Any] | Entries, options: Options) -> En
         return driver.load_entries(arguments.named("source", source), options)
     if options.bounds or options.fix or options.state or options.assume or options.window:
         loaded = driver.load_entries(dict(source.modules), options)
-        return replace(loaded, prelude=source.prelude)
+        return replace(source, modules=loaded.modules)
     return source
 
 
@@ -269,7 +270,9 @@ def load_llm(
     speculate: int = 0,
     cache: str = "whole",
     cache_type: str = "f32",
-) -> Entries:
+    tokenizer: bool = True,
+    template: str | None = None,
+) -> LanguageModel:
     """Load a language model from a folder in Hugging Face layout (config.json and safetensors), or
     from a GGUF file, or *.bin of llama2.c. Its entries `prefill(tokens)` and `decode(token)` share
     weights and caches of `context` tokens, by default those of the model, at most 1024. `chunk` is
@@ -278,7 +281,8 @@ def load_llm(
     values. `speculate` adds the entry `verify(tokens)`, which returns the logits of a token and of
     up to so many that were proposed behind it. `cache` is whole, or window: caches of layers with a
     sliding window keep the tokens that it sees. `cache_type` is f32, f16 or int8: how caches store
-    numbers."""
+    numbers. Projects have the `tokenizer` of the model, if there is one, and a function that
+    generates text; `template` is the text of each message, in place of that of the checkpoint."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
     size, rows = arguments.number("chunk", chunk), arguments.text("logits", logits)
@@ -287,7 +291,10 @@ def load_llm(
         folder, most, size, rows, proposals, arguments.text("cache", cache),
         arguments.text("cache_type", cache_type),
     )  # fmt: skip
-    return driver.load_llm(sources, folder, Options(), arguments.prefix(prefix))
+    own = None if template is None else arguments.text("template", template)
+    spoken = arguments.flag("tokenizer", tokenizer)
+    text = read_text_files(Path(folder), own) if spoken else None
+    return driver.load_llm(sources, folder, Options(), arguments.prefix(prefix), text)
 
 
 def parse(

@@ -26,6 +26,7 @@ from relax_aot.emit.layers import FUNCTIONS
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import entries as frontends_entries
 from relax_aot.frontends import llm
+from relax_aot.frontends.llm.text_files import LanguageModel, TextFiles, tokenizer_of
 from relax_aot.frontends.text import SHARED_DATA, data_beside, text_of, write_data
 from relax_aot.fusion.summary import Summary
 from relax_aot.ir import check
@@ -46,7 +47,7 @@ from relax_aot.project.cuda import Device, assemble_device, assemble_device_entr
 from relax_aot.project.cuda_board import require_device
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
-from relax_aot.project.llm import tokenizer_of
+from relax_aot.project.llm import with_text
 from relax_aot.quantization.summary import Quantized
 from relax_aot.scheduling import threads
 from relax_aot.scheduling.targets import find as find_target
@@ -341,10 +342,11 @@ def load_llm(
     folder: str | os.PathLike[str],
     options: Options,
     prefix: bytes | Sequence[int] | None = None,
-) -> Entries:
+    text: TextFiles | None = None,
+) -> LanguageModel:
     """The entries of the language model in a folder. The keys and values of a prefix, a text or
-    tokens, are in the state from the beginning."""
-    entries = load_entries(sources, options)
+    tokens, are in the state from the beginning. Its projects have the tokenizer of `text`."""
+    entries = LanguageModel(load_entries(sources, options).modules, text=text)
     if prefix is None:
         return entries
     tokens = _tokens(Path(folder), prefix) if isinstance(prefix, bytes) else prefix
@@ -381,9 +383,21 @@ def compile_entries(
     board: Board,
     options: Options,
     dump_folder: str | os.PathLike[str] | None = None,
+    tables: str = "auto",
 ) -> EntriesProject:
     """Entries -> one project. `dump_folder` receives every stage's text form, a folder for each
-    entry."""
+    entry. Tables of a tokenizer are text if `tables` is c."""
+    project = _compiled_entries(entries, board, options, dump_folder)
+    text = entries.text if isinstance(entries, LanguageModel) else None
+    return project if text is None else with_text(project, text, tables)
+
+
+def _compiled_entries(
+    entries: Entries,
+    board: Board,
+    options: Options,
+    dump_folder: str | os.PathLike[str] | None = None,
+) -> EntriesProject:
     initial = _initial(entries, board, options)
     entries, quantized = _coded_entries(entries, options)
     planned: dict[str, _Planned] = {}
@@ -431,7 +445,7 @@ def _initial(entries: Entries, board: Board, options: Options) -> Initial:
     step("computing the initial state")
     plain = replace(entries, prelude=())
     own = replace(options, weights="auto", stepwise=False, threads=1)
-    return after_calls(compile_entries(plain, load_board("host"), own), entries.prelude)
+    return after_calls(_compiled_entries(plain, load_board("host"), own), entries.prelude)
 
 
 def _device(board: Board, options: Options) -> Device:

@@ -68,8 +68,8 @@ def chat(
     from relax_aot import driver
     from relax_aot.emit.c_names import identifier
     from relax_aot.frontends.llm import entries_of
+    from relax_aot.frontends.llm.text_files import read_text_files
     from relax_aot.project.board import load_board
-    from relax_aot.project.llm import read_text_files, with_text
     from relax_aot.quantization import Choice
     from relax_aot.verify.chat import build_chat
 
@@ -84,8 +84,8 @@ def chat(
     )
     name = identifier(sources["prefill"].checkpoint.name).lower()
     options = driver.Options(name=name, quantize=Choice(quantize) if quantize else None)
-    entries = driver.load_llm(sources, model, options, read_prefix(prefix))
-    project = with_text(driver.compile_entries(entries, load_board("host"), options), text)
+    entries = driver.load_llm(sources, model, options, read_prefix(prefix), text)
+    project = driver.compile_entries(entries, load_board("host"), options)
     program = build_chat(project)
     click.echo(f"ready after {time.monotonic() - start:.1f} s; a line is a message", err=True)
     arguments = [

@@ -90,19 +90,17 @@ def llm(
     from relax_aot.cli.options import options_of
     from relax_aot.emit.c_names import identifier
     from relax_aot.frontends.llm import entries_of
+    from relax_aot.frontends.llm.text_files import read_text_files
     from relax_aot.project.board import load_board
-    from relax_aot.project.llm import read_text_files, with_text
 
     dump = chosen.pop("dump")
     options = options_of((), (), (), (), **chosen)
     sources = entries_of(model, context, chunk, logits, speculate, cache, cache_type)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
-    entries = driver.load_llm(sources, model, options, read_prefix(prefix))
     text = read_text_files(Path(model), template) if tokenizer else None
-    project = driver.compile_entries(entries, load_board(board), replace(options, name=name), dump)
-    if text is not None:
-        form = "auto" if package == "flat" else "c"
-        project = with_text(project, text, form, generates=logits == "last")
+    entries = driver.load_llm(sources, model, options, read_prefix(prefix), text)
+    options, tables = replace(options, name=name), "auto" if package == "flat" else "c"
+    project = driver.compile_entries(entries, load_board(board), options, dump, tables)
     said, lines = write_several(project, output, package)
     if json_file:
         write_json(said, json_file)

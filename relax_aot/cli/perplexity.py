@@ -44,8 +44,8 @@ def perplexity(
 
     from relax_aot import driver
     from relax_aot.frontends.llm import entries_of
+    from relax_aot.frontends.llm.text_files import tokenizer_of
     from relax_aot.project.board import load_board
-    from relax_aot.project.llm import tokenizer_of
     from relax_aot.quantization import Choice
     from relax_aot.verify.host import entries_host
     from relax_aot.verify.perplexity import parts_of

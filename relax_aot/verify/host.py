@@ -31,6 +31,18 @@ from relax_aot.resources import data_dir
 from relax_aot.toolchain.compilers import Compiler, host_compiler, host_flags, run
 from relax_aot.toolchain.tools import ToolMissing
 from relax_aot.verify.cuda import fake_driver, host_files
+from relax_aot.verify.generate import (
+    FRAME,
+    SOURCE,
+    SPECIAL,
+    UNTOUCHED,
+    Generator,
+    OnToken,
+    Sampling,
+    generate_source,
+    generates,
+    prompt_bytes,
+)
 from relax_aot.verify.lengths import Holder, lengths_of, truncated
 from relax_aot.verify.library import BLOCK, Library, RawResult
 from relax_aot.verify.program import Array, Built, alone, program_of
@@ -258,6 +270,37 @@ class HostEntries:
         """Keep the first rows of growing states: `host.truncate(m=3)`."""
         self[self.entries[0]].truncate(lengths, **named)
 
+    def generate(
+        self, prompt: str | bytes, *, max_tokens: int = 0, temperature: float = 0.0, top_k: int = 0,
+        top_p: float = 0.0, min_p: float = 0.0, repetition_penalty: float = 0.0, seed: int = 0,
+        special: bool = False, on_token: OnToken | None = None,
+    ) -> str:  # fmt: skip
+        """Continue the text that the caches hold with a prompt, and then with the tokens of a
+        language model; return their text. Zeros mean: always the most likely token, until the text
+        ends. `special`: names of special tokens in the prompt are these tokens. `on_token` is
+        called with each token and the text that it completes; a true answer stops. The text ends,
+        too, where the caches are full."""
+        if not (isinstance(self.runner, Library) and generates(self.project)):
+            raise RelaxAotError(
+                f"{self.project.name} generates no text: it needs a tokenizer, the logits of the"
+                " last token, and a host without sanitizers"
+            )
+        fields = self.project.bounded + self.project.shared.lengths
+        if self._held.sizes is None:
+            status = self.runner.init([0] * (1 + len(fields)))
+            if status:
+                raise StatusError(status, f"{self.project.name}_init")
+            self._held.sizes = {}
+        begins = all(self.length(f.source) == f.first for f in self.project.shared.lengths)
+        sampling = Sampling(
+            seed, temperature, top_k, top_p, min_p, repetition_penalty, max_tokens,
+            FRAME * begins | SPECIAL * special,
+        )  # fmt: skip
+        status, count, text = Generator(self.runner)(prompt_bytes(prompt), sampling, on_token)
+        if status and count == UNTOUCHED:
+            raise StatusError(status, f"{self.project.name}_generate")
+        return text
+
     def run_at(
         self, entry: str, sizes: Mapping[str, int], inputs: Sequence[Array]
     ) -> dict[str, Array]:
@@ -365,6 +408,8 @@ def library_files(project: Built) -> dict[str, bytes]:
     if not shared.weights_linked:
         files[BLOCK] = files.pop(f"{shared.name}_weights.bin")
     files |= {n: text.encode() for n, text in program_of(project).adapter.items()}
+    if isinstance(project, EntriesProject) and generates(project):
+        files[SOURCE] = generate_source(project).encode()
     common = data_dir("boards") / "families" / "common"
     files["raot_model.h"] = (common / "raot_model.h").read_bytes()
     return files

@@ -87,6 +87,7 @@ class Library:
     between calls."""
 
     def __init__(self, path: Path, table: str = "raot_model") -> None:
+        self.path = path
         self._ffi = cffi.FFI()
         self._ffi.cdef(CDEF.replace(" raot_model;", f" {table};"))
         self._library = self._ffi.dlopen(str(path))
@@ -110,15 +111,15 @@ class Library:
     def init(self, dims: Sequence[int]) -> int:
         if self.model.init == self._ffi.NULL:
             return 0
-        return int(self.model.init(self._memory(None, 0), self._ints(dims)))
+        return int(self.model.init(self.memory(None, 0), self._ints(dims)))
 
     def get_length(self, index: int) -> int:
         """The rows of growing states, or a negative status."""
-        return int(self.model.get_length(self._memory(None, 0), index))
+        return int(self.model.get_length(self.memory(None, 0), index))
 
     def truncate_length(self, index: int, length: int) -> int:
         """Keep the first rows of growing states; the status."""
-        return int(self.model.truncate_length(self._memory(None, 0), index, length))
+        return int(self.model.truncate_length(self.memory(None, 0), index, length))
 
     def run(
         self,
@@ -139,7 +140,7 @@ class Library:
         state_before = self._state.data.copy()
         result = self._ints([-1] * max(self.model.result_count, 1))
         status = self.model.run(
-            self._memory(arena, need, arena_shift),
+            self.memory(arena, need, arena_shift),
             self._ints(dims),
             self._pointers("const void *[]", held),
             self._pointers("void *[]", outputs),
@@ -165,11 +166,15 @@ class Library:
             return self._state.data.copy()
         kept = np.zeros(int(self.model.kept_bytes), np.uint8)
         target = self._ffi.cast("void *", kept.ctypes.data)
-        if self.model.read_kept(self._memory(None, 0), target):
+        if self.model.read_kept(self.memory(None, 0), target):
             raise RuntimeError("the state on the GPU cannot be read")
         return kept
 
-    def _memory(self, arena: Guarded | None, size: int, shift: int = 0) -> Any:
+    def address_of(self, memory: Any) -> int:
+        return int(self._ffi.cast("uintptr_t", memory))
+
+    def memory(self, arena: Guarded | None, size: int, shift: int = 0) -> Any:
+        """A `struct raot_buffers *` with the state of this library."""
         memory = self._ffi.new("struct raot_buffers *")
         address = arena.address + shift if arena else 0
         memory.arena = self._ffi.cast("void *", address)

@@ -22,9 +22,10 @@ import relax_aot as rx
 from relax_aot import driver
 from relax_aot.cli.main import cli
 from relax_aot.frontends.llm import entries_of
+from relax_aot.frontends.llm.text_files import read_text_files
 from relax_aot.project.board import load_board
 from relax_aot.project.entries import EntriesProject
-from relax_aot.project.llm import read_text_files, with_text
+from relax_aot.project.llm import with_text
 from relax_aot.toolchain.compilers import host_compiler
 from relax_aot.verify.host import build_library
 from tests.frontends.llm.chat_templates import CHATML, reference

@@ -16,7 +16,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.llm.checkpoint import read_checkpoint
 from relax_aot.frontends.llm.gguf import GgufTensor, read_gguf
 from relax_aot.frontends.llm.gguf_blocks import KINDS
-from relax_aot.project.llm import read_text_files
+from relax_aot.frontends.llm.text_files import read_text_files
 from relax_aot.verify.reference import NumpyReference
 from tests.frontends.llm.checkpoints import Array, Llama
 from tests.frontends.llm.gguf_files import file_of, gguf, interleaved, metadata_of, stored

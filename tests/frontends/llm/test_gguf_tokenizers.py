@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 
 from relax_aot.cli.main import cli
 from relax_aot.errors import RelaxAotError
+from relax_aot.frontends.llm.text_files import read_text_files, tokenizer_of
 from relax_aot.frontends.llm.tokenizer.gguf import gguf_tokenizer
-from relax_aot.project.llm import read_text_files, tokenizer_of
 from tests.frontends.llm.checkpoints import Llama
 from tests.frontends.llm.gguf_files import file_of
 from tests.frontends.llm.tokenizer_files import KINDS, SAMPLES, corpus, texts

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from relax_aot.cli.main import cli
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.llm.checkpoint import read_checkpoint
-from relax_aot.project.llm import read_text_files, tokenizer_of
+from relax_aot.frontends.llm.text_files import read_text_files, tokenizer_of
 from tests.frontends.llm.checkpoints import Array, Llama
 from tests.frontends.llm.gguf_files import interleaved
 from tests.frontends.llm.meaning import logits
