@@ -81,7 +81,8 @@ def generate_source(project: EntriesProject) -> str:
     """The C between a harness and `<name>_generate`."""
     shared = project.shared
     links = shared.weights_apart and shared.weights_linked
-    return render("verify/generate_adapter.c.j2", shared=shared, links_block=links)
+    arena = shared.arenas[0].member
+    return render("verify/generate_adapter.c.j2", shared=shared, arena=arena, links_block=links)
 
 
 class Generator:
