@@ -270,6 +270,7 @@ def load_llm(
     speculate: int = 0,
     cache: str = "whole",
     cache_type: str = "f32",
+    pool: int | None = None,
     tokenizer: bool = True,
     template: str | None = None,
 ) -> LanguageModel:
@@ -281,7 +282,9 @@ def load_llm(
     values. `speculate` adds the entry `verify(tokens)`, which returns the logits of a token and of
     up to so many that were proposed behind it. `cache` is whole, or window: caches of layers with a
     sliding window keep the tokens that it sees. `cache_type` is f32, f16 or int8: how caches store
-    numbers. Projects have the `tokenizer` of the model, if there is one, and a function that
+    numbers. With a `pool`, caches have room for so many tokens of several texts: each call takes
+    `places`, where in the pool the tokens of its text are, the new ones behind the others. Projects
+    have the `tokenizer` of the model, if there is one, and a function that
     generates text; `template` is the text of each message, in place of that of the checkpoint."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
@@ -290,6 +293,7 @@ def load_llm(
     sources = entries_of(
         folder, most, size, rows, proposals, arguments.text("cache", cache),
         arguments.text("cache_type", cache_type),
+        None if pool is None else arguments.number("pool", pool),
     )  # fmt: skip
     own = None if template is None else arguments.text("template", template)
     spoken = arguments.flag("tokenizer", tokenizer)

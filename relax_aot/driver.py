@@ -47,7 +47,7 @@ from relax_aot.project.cuda import Device, assemble_device, assemble_device_entr
 from relax_aot.project.cuda_board import require_device
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
 from relax_aot.project.fit import DoesNotFit, require_fit
-from relax_aot.project.llm import with_text
+from relax_aot.project.llm import with_pool, with_text
 from relax_aot.quantization.summary import Quantized
 from relax_aot.scheduling import threads
 from relax_aot.scheduling.targets import find as find_target
@@ -346,7 +346,9 @@ def load_llm(
 ) -> LanguageModel:
     """The entries of the language model in a folder. The keys and values of a prefix, a text or
     tokens, are in the state from the beginning. Its projects have the tokenizer of `text`."""
-    entries = LanguageModel(load_entries(sources, options).modules, text=text)
+    one = sources["decode"]
+    pool = None if one.pool is None else (one.pool, one.context)
+    entries = LanguageModel(load_entries(sources, options).modules, text=text, pool=pool)
     if prefix is None:
         return entries
     tokens = _tokens(Path(folder), prefix) if isinstance(prefix, bytes) else prefix
@@ -388,8 +390,11 @@ def compile_entries(
     """Entries -> one project. `dump_folder` receives every stage's text form, a folder for each
     entry. Tables of a tokenizer are text if `tables` is c."""
     project = _compiled_entries(entries, board, options, dump_folder)
-    text = entries.text if isinstance(entries, LanguageModel) else None
-    return project if text is None else with_text(project, text, tables)
+    if not isinstance(entries, LanguageModel):
+        return project
+    if entries.pool is not None:
+        project = with_pool(project, *entries.pool)
+    return project if entries.text is None else with_text(project, entries.text, tables)
 
 
 def _compiled_entries(

@@ -54,6 +54,12 @@ from relax_aot.project.packaging import NAMES as PACKAGES
 @cache_option
 @cache_type_option
 @click.option(
+    "--pool",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Caches have room for N tokens of several texts; each call says where its tokens are.",
+)
+@click.option(
     "--template",
     metavar="TEXT",
     help="The text of each message, with {} for what is said; \\n is a new line.  [default: that "
@@ -74,6 +80,7 @@ def llm(
     speculate: int,
     cache: str,
     cache_type: str,
+    pool: int | None,
     template: str | None,
     package: str,
     json_file: str | None,
@@ -95,7 +102,7 @@ def llm(
 
     dump = chosen.pop("dump")
     options = options_of((), (), (), (), **chosen)
-    sources = entries_of(model, context, chunk, logits, speculate, cache, cache_type)
+    sources = entries_of(model, context, chunk, logits, speculate, cache, cache_type, pool)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
     text = read_text_files(Path(model), template) if tokenizer else None
     entries = driver.load_llm(sources, model, options, read_prefix(prefix), text)

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from relax_aot.emit.generate import emit_generate
+from relax_aot.emit.render import render
 from relax_aot.emit.tokenizer import emit_tokenizer
 from relax_aot.frontends.llm.text_files import TextFiles
+from relax_aot.project import runtime_headers
 from relax_aot.project.companions import Companion, with_companions
 from relax_aot.project.entries import EntriesProject
+from relax_aot.version import VERSION
 
 HOSTED = ("host", "linux", "cuda")
 """Families of boards with standard input."""
@@ -15,7 +20,7 @@ HOSTED = ("host", "linux", "cuda")
 
 def with_text(project: EntriesProject, text: TextFiles, form: str = "auto") -> EntriesProject:
     """The project with a tokenizer, whose tables are text if `form` is c, and with a function that
-    generates text, if a prefill returns the logits of one token."""
+    generates text, if a prefill returns the logits of one token, and caches are those of a text."""
     sources = emit_tokenizer(text.tokenizer, project.name, form)
     files = {path: content.encode() for path, content in sources.files.items()} | sources.blocks
     block = next(iter(sources.blocks), "")
@@ -26,7 +31,7 @@ def with_text(project: EntriesProject, text: TextFiles, form: str = "auto") -> E
     ]  # fmt: skip
     interfaces = {name: one.interface for name, one in project.entries.items()}
     prefill, verify = interfaces["prefill"], interfaces.get("verify")
-    if prefill.outputs[0].type.rank == 1:
+    if prefill.outputs[0].type.rank == 1 and project.shared.lengths:
         loop = emit_generate(project.shared, prefill, text.ends, text.chat, verify)
         chats = project.board.family in HOSTED and not project.shared.weights_apart
         texts = loop.files | (loop.chat if chats else {})
@@ -34,3 +39,14 @@ def with_text(project: EntriesProject, text: TextFiles, form: str = "auto") -> E
         cmake = loop.chat_cmake if chats else ""
         parts.append(Companion(loop.unit, loop.header, code, loop.readme, cmake=cmake))
     return with_companions(project, parts)
+
+
+def with_pool(project: EntriesProject, pool: int, context: int) -> EntriesProject:
+    """The project with a header about the places of a pool."""
+    shared = project.shared
+    header = render(
+        "llm/pool.h.j2", name=shared.name, prefix=shared.prefix, version=VERSION, pool=pool,
+        context=context,
+    )  # fmt: skip
+    files = project.files | {f"{shared.name}_pool.h": header.encode()}
+    return replace(project, files=dict(sorted((files | runtime_headers(files)).items())))

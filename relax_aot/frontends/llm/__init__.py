@@ -38,6 +38,8 @@ CONTEXT, CHUNK = 1024, 64
 LOGITS = ("last", "all")
 CACHES = ("whole", "window")
 """Whether caches of layers with a window keep all tokens, or those that the window sees."""
+MOST_PLACES = 2**24
+"""Of a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,9 @@ class Entry:
     """The rows that the caches of layers keep, by their windows; others keep all."""
     stored: str = "f32"
     """The form of the numbers in caches."""
+    pool: int | None = None
+    """The tokens that several texts have room for together, each at a place of its own; None where
+    caches hold one text."""
 
 
 def entries_of(
@@ -65,10 +70,11 @@ def entries_of(
     speculate: int = 0,
     cache: str = "whole",
     cache_type: str = "f32",
+    pool: int | None = None,
 ) -> dict[str, Entry]:
     """The entries of the model in a folder. Without a `context`, it is that of the model, at most
     CONTEXT. With `speculate`, an entry verifies so many proposed tokens. `cache`: one of CACHES.
-    `cache_type`: one of STORED."""
+    `cache_type`: one of STORED. `pool`: the tokens of several texts that caches hold."""
     checkpoint = read_checkpoint(Path(folder))
     shape = shape_of(checkpoint.config)
     context = min(CONTEXT, shape.longest) if context is None else context
@@ -90,8 +96,14 @@ def entries_of(
     shape = unequal(checkpoint, within(shape, context))
     if cache_type not in STORED:
         raise ModelError(f"the type of caches is one of {', '.join(STORED)}, not {cache_type!r}")
+    if pool is not None and (not 1 <= pool <= MOST_PLACES or cache != "whole"):
+        raise ModelError(
+            f"a pool of {pool} tokens: it has 1 to {MOST_PLACES}, and holds whole texts"
+        )
     kept = _kept(shape, context, speculate, cache)
-    decode = Entry(checkpoint, shape, context, None, False, kept=kept, stored=cache_type)
+    decode = Entry(
+        checkpoint, shape, context, None, False, kept=kept, stored=cache_type, pool=pool
+    )  # fmt: skip
     prefill = replace(decode, chunk=min(chunk, context), every_row=logits == "all")
     entries = {"prefill": prefill, "decode": decode}
     if speculate:
@@ -116,6 +128,10 @@ def prefix_calls(entries: Mapping[str, Entry], tokens: Sequence[int]) -> tuple[E
     """The calls that read a prefix, which all texts begin with."""
     entry = entries["prefill"]
     assert entry.chunk is not None
+    if entry.pool is not None:
+        raise ModelError(
+            "a pool begins empty: read the prefix once, and let texts share its places"
+        )
     if not 1 <= len(tokens) < entry.context:
         raise WrongBound(
             f"the prefix has {len(tokens)} tokens: with a context of {entry.context}, it has 1 to"
@@ -139,7 +155,8 @@ def load(source: Entry, options: ImportOptions) -> Module:
     """The module of an entry; its bounds are those of the entry."""
     checkpoint = source.checkpoint
     builder = FunctionBuilder("main", Shared(replaceable=options.replaceable, keeps_half=True))
-    past = builder.symbol(Symbol("m", 0, source.context, "tokens in the caches"))
+    most = source.context if source.pool is None else source.context - 1
+    past = builder.symbol(Symbol("m", 0, most, "tokens in the caches"))
     if source.chunk is None:
         rows, tokens = Dim.of(1), builder.param("token", TensorType(DType.I32, ()))
     else:
@@ -151,6 +168,8 @@ def load(source: Entry, options: ImportOptions) -> Module:
         for name, (window, kept) in zip(names, source.kept.items(), strict=True)
     }
     net = Net(builder, checkpoint, past, rows, windows, source.stored)
+    if source.pool is not None:
+        net.share(source.pool, source.context)
     scores = build(net, source.shape, tokens, every_row=source.every_row)
     checkpoint.require_used(net.used, lambda name: ignored(source.shape, name))
     sizes = scores.type.shape if source.every_row else scores.type.shape[1:]

@@ -18,7 +18,7 @@ from relax_aot.frontends.llm.checkpoint import Checkpoint
 from relax_aot.frontends.llm.rotary import Rotation
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.graph import State, Var
+from relax_aot.ir.graph import Condition, State, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array
 
@@ -69,6 +69,10 @@ class Net:
     """The rows in front of the new ones in caches that keep the last rows, by their windows."""
     stored: str = "f32"
     """One of STORED: the form of the numbers in caches."""
+    pool: int | None = None
+    """The rows of caches that several texts share."""
+    places: Var | None = None
+    """Where the rows of this text are among them, [past + n]."""
     used: set[str] = field(default_factory=set)
     """The names of weights that were read."""
     states: list[State] = field(default_factory=list)
@@ -227,8 +231,35 @@ class Net:
             new = self.call("cast", new, at=at, to=DType.F16, saturate=False)
         return self.widened(self.appended(new, name, perm, at, before), at)
 
+    def share(self, pool: int, context: int) -> None:
+        """Caches with so many rows, of which each call names those of its text, up to a context."""
+        total = self.past + self.rows
+        self.builder.require(Condition("<=", total, Dim.of(context)), "the context")
+        self.pool = pool
+        places = self.builder.param("places", TensorType(DType.I32, (total,)))
+        # Unsigned, so that a negative place is not a row counted from the end.
+        self.places = self.call("cast", places, at="places", to=DType.U32, saturate=False)
+
+    def pooled(self, new: Var, name: str, at: str, pool: int, places: Var) -> Var:
+        """The rows of this text in a pool, the new ones among them."""
+        where = {"starts": (self.past,), "lengths": (self.rows,), "axes": (0,), "steps": (1,)}
+        own = self.call("slice", places, at=at, **where)
+        own = self.reshape(self.call("cast", own, at=at, to=DType.I64, saturate=False),
+                           self.rows, 1, at=at)  # fmt: skip
+        type_ = TensorType(new.type.dtype, (Dim.of(pool), *new.type.shape[1:]))
+        past = self.builder.param(name, type_)
+        (present,) = self.builder.call(
+            "scatter_nd", past, own, new, name=f"{name}_next", origin=at, reduction="none"
+        )
+        self.states.append(State(past.name, present.name))
+        self.caches.append(present)
+        return self.call("gather", present, places, at=at, axis=0)
+
     def appended(self, new: Var, name: str, perm: tuple[int, ...], at: str, before: Dim) -> Var:
         """The state `name` with new rows, which it has on the axis of axis 0."""
+        if self.pool is not None and self.places is not None:
+            rows = self.pooled(new, name, at, self.pool, self.places)
+            return self.call("transpose", rows, at=at, perm=perm)
         if perm != tuple(range(len(perm))):
             new = self.call("transpose", new, at=at, perm=perm)
         axis, shape = perm.index(0), list(new.type.shape)

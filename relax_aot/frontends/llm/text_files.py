@@ -65,3 +65,5 @@ class LanguageModel(Entries):
     """The entries of a language model, whose projects have its tokenizer."""
 
     text: TextFiles | None = field(default=None, compare=False, repr=False)
+    pool: tuple[int, int] | None = None
+    """The tokens of all texts that share caches, and those of one."""
