@@ -399,8 +399,8 @@ def compile(
     one C function, where that makes the code smaller) or inline. `threads` is how many threads may
     share the loops of a run; `host` runs with all of them. `emit` is what a project for a GPU holds
     of its kernels: cubin, cuda-source, or auto. `quantize` is int8, which needs `calibrate` (inputs
-    by name with a leading axis of samples), int8w, int4w, int8d, int4d, q8_0
-    or q4_0."""
+    by name with a leading axis of samples), int8w, int4w, int8d, int4d, q8_0, q4_0
+    or q4_k."""
     options = replace(
         _options(bounds, fix, state, assume, window),
         name=None if name is None else arguments.text("name", name),

@@ -63,14 +63,14 @@ cache_type_option = click.option(
     help="How caches store numbers. int8: with one scale for each token and head.",
 )
 
-WEIGHTS_ALONE = ("int8w", "int4w", "int8d", "int4d", "q8_0", "q4_0")
+WEIGHTS_ALONE = ("int8w", "int4w", "int8d", "int4d", "q8_0", "q4_0", "q4_k")
 """Quantized forms that need no samples."""
 
 quantize_option = click.option(
     "--quantize",
     type=click.Choice(WEIGHTS_ALONE),
-    help="How weights of products are stored; int8d, int4d, q8_0, q4_0: with quantized activations"
-    " of these products, too.  [default: as floats]",
+    help="How weights of products are stored; int8d, int4d, q8_0, q4_0, q4_k: with quantized"
+    " activations of these products, too.  [default: as floats]",
 )
 
 
@@ -127,10 +127,10 @@ SOURCE = (
     ),
     click.option(
         "--quantize",
-        type=click.Choice(["int8", "int8w", "int4w", "int8d", "int4d", "q8_0", "q4_0"]),
+        type=click.Choice(["int8", "int8w", "int4w", "int8d", "int4d", "q8_0", "q4_0", "q4_k"]),
         help="int8: weights and activations. int8w, int4w: only weights of matrix products. int8d,"
-        " int4d: activations of these products too, row by row while the model runs. q8_0, q4_0:"
-        " the block forms of GGUF, with activations in blocks."
+        " int4d: activations of these products too, row by row while the model runs. q8_0, q4_0,"
+        " q4_k: the block forms of GGUF, with activations in blocks."
         "  [default: no quantization]",
     ),
     click.option(

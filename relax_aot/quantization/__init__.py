@@ -10,6 +10,7 @@
     q8_0     weights of 8 bits in the blocks of GGUF, and activations in blocks of i8; rows that are
              gathered from tables, too
     q4_0     the same with weights of 4 bits
+    q4_k     the same with an offset for each block
 
 See docs/how-to/quantize.md.
 """

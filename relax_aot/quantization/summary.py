@@ -45,12 +45,11 @@ class Quantized:
         kind = KINDS.get(self.kind)
         if kind is None:
             return ()
-        weights = (
-            f"a weight is off by at most 1/{2 * kind.most} of the largest magnitude"
-            f" in its group of {GROUP}"
+        place = f"block of {GROUP}" if kind.form else "row"
+        rows = (
+            f"an activation is off by at most 1/{2 * MOST} of the largest magnitude in its {place}"
         )
-        rows = f"an activation is off by at most 1/{2 * MOST} of the largest magnitude in its row"
-        return (weights, rows) if kind.dynamic else (weights,)
+        return (kind.error, rows) if kind.dynamic else (kind.error,)
 
     def lines(self) -> tuple[str, ...]:
         """A table for people."""

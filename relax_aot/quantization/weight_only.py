@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,21 +19,39 @@ from relax_aot.ir.dims import Dim, ceildiv
 from relax_aot.ir.graph import Call, Constant, Module, Var, attrs_of
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array
-from relax_aot.quantization.blocks import BLOCK, FORMS, gathered_rows, quantized_rows
+from relax_aot.quantization.blocks import (
+    BLOCK,
+    FORMS,
+    Quantized,
+    gathered_rows,
+    quantized_rows,
+    sums_of_blocks,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`dynamic`: activations are quantized while the model runs. `blocks`: in the forms of GGUF."""
+    """`dynamic`: activations are quantized while the model runs. `form`: that of GGUF."""
 
     bits: int
     dynamic: bool = False
-    blocks: bool = False
+    form: str = ""
 
     @property
     def most(self) -> int:
         """The greatest magnitude of a quantized weight."""
         return int(2 ** (self.bits - 1)) - 1
+
+    @property
+    def error(self) -> str:
+        """How far a weight is off."""
+        if self.form == "q4_k":
+            return f"a weight is off by about 1/30 of the span of its block of {GROUP} and 0"
+        # A weight of q4_0 may have the largest magnitude with the other sign, which has 7 steps.
+        least = 8 if self.form == "q4_0" else 2 * self.most
+        return (
+            f"a weight is off by at most 1/{least} of the largest magnitude in its group of {GROUP}"
+        )
 
 
 KINDS = {
@@ -42,8 +59,9 @@ KINDS = {
     "int4w": Kind(4),
     "int8d": Kind(8, dynamic=True),
     "int4d": Kind(4, dynamic=True),
-    "q8_0": Kind(8, dynamic=True, blocks=True),
-    "q4_0": Kind(4, dynamic=True, blocks=True),
+    "q8_0": Kind(8, dynamic=True, form="q8_0"),
+    "q4_0": Kind(4, dynamic=True, form="q4_0"),
+    "q4_k": Kind(4, dynamic=True, form="q4_k"),
 }
 GROUP = 32
 """So many weights along the inner axis share a scale."""
@@ -56,6 +74,8 @@ class _Work:
     count: int = 0
     rows: dict[str, tuple[Var, Var]] = field(default_factory=dict)
     """Values that are quantized, with their scales, by the name of the float value."""
+    sums: dict[str, Var] = field(default_factory=dict)
+    """The sums of their blocks, by the same names."""
     halves: dict[str, Array] = field(default_factory=dict)
     """Constants of half precision in f32, by the name of the value."""
     wide: dict[str, Var] = field(default_factory=dict)
@@ -63,7 +83,7 @@ class _Work:
 
     def call(self, call: Call) -> tuple[Call, ...]:
         """What stands for a product with constant weights; another call as it is."""
-        if self.kind.blocks:
+        if self.kind.form:
             if call.op == "cast" and call.inputs[0].name in self.wide:
                 return _renamed(self.wide[call.inputs[0].name], call)
             self._hold(call)
@@ -75,21 +95,40 @@ class _Work:
         transposed = call.op == "gemm" and bool(call.attr("trans_b"))
         self.count += 1
         rows = weights if transposed else weights.T
-        form = FORMS[self.kind.bits] if self.kind.blocks else partial(_grouped, self.kind.most)
-        scales, quantized = form(rows)
+        made = FORMS[self.kind.form](rows) if self.kind.form else _grouped(self.kind.most, rows)
         type_ = DType.I8 if self.kind.bits == 8 else DType.I4
         parts = (
-            self._constant(call, "codes", quantized.T.astype(type_.numpy)),
-            self._constant(call, "scales", scales.T),
+            self._constant(call, "codes", made.codes.T.astype(type_.numpy)),
+            self._constant(call, "scales", made.scales.T),
         )
         (x, *row_scales), before = self._activations(call)
-        bias = (*call.args, None)[2]
-        out = call.out if bias is None else Var(f"{call.out.name}.product", call.out.type)
         args, attrs = (x, *parts, *row_scales), attrs_of({"group": GROUP})
-        product = Call((out,), "matmul_groups", args, attrs, call.origin)
-        if bias is None:
-            return (*before, product)
-        return *before, product, Call(call.outs, "add", (out, bias), (), call.origin)
+        calls = [*before]
+        terms = [term for term in (*call.args, None)[2:3] if term is not None]
+        if made.offsets is not None:
+            term, more = self._offsets(call, made.offsets.T)
+            terms, calls = [term, *terms], [*calls, *more]
+        outs = [Var(f"{call.out.name}.part{n}", call.out.type) for n in range(len(terms))]
+        outs.append(call.out)
+        calls.append(Call((outs[0],), "matmul_groups", args, attrs, call.origin))
+        for number, term in enumerate(terms):
+            pair = outs[number], term
+            calls.append(Call((outs[number + 1],), "add", pair, (), call.origin))
+        return tuple(calls)
+
+    def _offsets(self, call: Call, offsets: Array) -> tuple[Var, list[Call]]:
+        """The product of the sums of each block of the activations and the offsets."""
+        x, calls = call.inputs[0], list[Call]()
+        if x.name not in self.sums:
+            self.sums[x.name], before = sums_of_blocks(x, call)
+            calls += before
+        halves = self._constant(call, "offsets", offsets)
+        wide = Var(f"{call.out.name}.wide", TensorType(DType.F32, halves.type.shape))
+        attrs = attrs_of({"to": DType.F32, "saturate": False})
+        calls.append(Call((wide,), "cast", (halves,), attrs, call.origin))
+        out = Var(f"{call.out.name}.shift", call.out.type)
+        calls.append(Call((out,), "matmul", (self.sums[x.name], wide), (), call.origin))
+        return out, calls
 
     def _activations(self, call: Call) -> tuple[tuple[Var, ...], tuple[Call, ...]]:
         """What a product multiplies by its weights, and the call that computes it."""
@@ -98,7 +137,7 @@ class _Work:
             return (x,), ()
         if x.name in self.rows:
             return self.rows[x.name], ()
-        if self.kind.blocks:
+        if self.kind.form:
             self.rows[x.name], before = quantized_rows(x, call)
             return self.rows[x.name], before
         *rows, depth = x.type.shape
@@ -125,7 +164,7 @@ class _Work:
         if data is None or not plain:
             return None
         depth = data.shape[1 if attrs.get("trans_b") else 0]
-        return None if self.kind.blocks and depth % BLOCK else data
+        return None if self.kind.form and depth % BLOCK else data
 
     def _data(self, var: Var) -> Array | None:
         """A constant matrix in f32; where blocks are made, one that is only widened, too."""
@@ -155,12 +194,14 @@ class _Work:
             return None
         if table.type.dtype is DType.F64 or table.data.shape[1] % BLOCK:
             return None
-        scales, codes = FORMS[self.kind.bits](table.data.astype(np.float32))
+        made = FORMS[self.kind.form](table.data.astype(np.float32))
         type_ = DType.I8 if self.kind.bits == 8 else DType.I4
-        parts = (
-            self._constant(call, "codes", codes.astype(type_.numpy)),
-            self._constant(call, "scales", scales),
-        )
+        parts = [
+            self._constant(call, "codes", made.codes.astype(type_.numpy)),
+            self._constant(call, "scales", made.scales),
+        ]
+        if made.offsets is not None:
+            parts.append(self._constant(call, "offsets", made.offsets))
         wide, calls = gathered_rows(call, *parts)
         half = call.out.type.dtype.is_half
         if half:
@@ -187,6 +228,7 @@ def weight_only(module: Module, kind: str, kept: Collection[str]) -> tuple[Modul
     functions = []
     for function in module.functions:
         work.rows.clear()
+        work.sums.clear()
         work.halves.clear()
         calls = ((call,) if _is_kept(call, kept) else work.call(call) for call in function.body)
         functions.append(replace(function, body=tuple(part for parts in calls for part in parts)))
@@ -204,8 +246,8 @@ def _is_kept(call: Call, kept: Collection[str]) -> bool:
     return any(out.name in kept for out in call.outs)
 
 
-def _grouped(most: int, rows: Array) -> tuple[Array, Array]:
-    """Symmetric scales of the groups of each row, and quantized values."""
+def _grouped(most: int, rows: Array) -> Quantized:
+    """Symmetric scales of the groups of each row."""
     count, size = rows.shape
     groups = -(-size // GROUP)
     padded = np.zeros((count, groups * GROUP))
@@ -214,4 +256,4 @@ def _grouped(most: int, rows: Array) -> tuple[Array, Array]:
     scales = np.abs(blocks).max(axis=2) / most
     scales = np.where(scales > 0, scales, 1.0).astype(np.float32)
     quantized = np.clip(np.rint(blocks / scales[:, :, None]), -most, most)
-    return scales, quantized.reshape(count, -1)[:, :size].astype(np.int8)
+    return Quantized(scales, quantized.reshape(count, -1)[:, :size].astype(np.int8))

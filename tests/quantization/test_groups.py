@@ -21,7 +21,7 @@ from relax_aot.quantization.weight_only import KINDS as EVERY
 from relax_aot.verify.emulate import emulate
 from tests.models.onnx_text import model_of
 
-KINDS = {name: kind for name, kind in EVERY.items() if not kind.blocks}
+KINDS = {name: kind for name, kind in EVERY.items() if not kind.form}
 DEPTH, COLUMNS, MOST = 75, 61, 27
 SIZES = (1, 2, 5, 23, 24, 25, MOST)
 BOARDS = {

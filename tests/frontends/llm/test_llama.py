@@ -141,6 +141,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], float]] = {
     "int4d": ({"quantize": "int4d"}, 0.2),
     "q8_0": ({"quantize": "q8_0"}, 0.03),
     "q4_0": ({"quantize": "q4_0"}, 0.3),
+    "q4_k": ({"quantize": "q4_k"}, 0.3),
     "device": ({"board": "cuda-host"}, 1e-5),
 }
 """Options of `compile`, and the error that they allow relative to the largest logit."""
