@@ -17,7 +17,7 @@ from relax_aot import arguments, driver
 from relax_aot.driver import Options
 from relax_aot.frontends.bounds import WrongBound, checked_range
 from relax_aot.frontends.entries import EntryError, read_entries
-from relax_aot.frontends.llm import CHUNK, entries_of
+from relax_aot.frontends.llm import CHUNK, entries_of, with_draft
 from relax_aot.frontends.llm.text_files import LanguageModel, read_text_files
 from relax_aot.frontends.text import read
 from relax_aot.frontends.text import save as save_text
@@ -271,6 +271,7 @@ def load_llm(
     cache: str = "whole",
     cache_type: str = "f32",
     pool: int | None = None,
+    draft: str | os.PathLike[str] | None = None,
     tokenizer: bool = True,
     template: str | None = None,
 ) -> LanguageModel:
@@ -280,12 +281,13 @@ def load_llm(
     the most tokens of one prefill. `logits` is last (prefill returns those of its last token) or
     all. `prefix` is what all texts begin with, as text or tokens: `compile` computes its keys and
     values. `speculate` adds the entry `verify(tokens)`, which returns the logits of a token and of
-    up to so many that were proposed behind it. `cache` is whole, or window: caches of layers with a
-    sliding window keep the tokens that it sees. `cache_type` is f32, f16 or int8: how caches store
-    numbers. With a `pool`, caches have room for so many tokens of several texts: each call takes
-    `places`, where in the pool the tokens of its text are, the new ones behind the others. Projects
-    have the `tokenizer` of the model, if there is one, and a function that
-    generates text; `template` is the text of each message, in place of that of the checkpoint."""
+    up to so many that were proposed behind it; `draft` is a smaller model that proposes them.
+    `cache` is whole, or window: caches of layers with a sliding window keep the tokens that it
+    sees. `cache_type` is f32, f16 or int8: how caches store numbers. With a `pool`, caches have
+    room for so many tokens of several texts: each call takes `places`, where in the pool the tokens
+    of its text are, the new ones behind the others. Projects have the `tokenizer` of the model, if
+    there is one, and a function that generates text; `template` is the text of each message, in
+    place of that of the checkpoint."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
     size, rows = arguments.number("chunk", chunk), arguments.text("logits", logits)
@@ -295,6 +297,8 @@ def load_llm(
         arguments.text("cache_type", cache_type),
         None if pool is None else arguments.number("pool", pool),
     )  # fmt: skip
+    if draft is not None:
+        sources = with_draft(sources, arguments.path("draft", draft))
     own = None if template is None else arguments.text("template", template)
     spoken = arguments.flag("tokenizer", tokenizer)
     text = read_text_files(Path(folder), own) if spoken else None

@@ -13,6 +13,7 @@ import click
 from relax_aot.cli.parameters import (
     cache_option,
     cache_type_option,
+    draft_option,
     prefix_option,
     quantize_option,
     read_prefix,
@@ -32,6 +33,7 @@ SEED = click.IntRange(0, 2**64 - 1)
 @quantize_option
 @prefix_option
 @speculate_option
+@draft_option
 @cache_option
 @cache_type_option
 @click.option(
@@ -55,6 +57,7 @@ def chat(
     quantize: str | None,
     prefix: str | None,
     speculate: int,
+    draft: str | None,
     cache: str,
     cache_type: str,
     template: str | None,
@@ -67,7 +70,7 @@ def chat(
     """
     from relax_aot import driver
     from relax_aot.emit.c_names import identifier
-    from relax_aot.frontends.llm import entries_of
+    from relax_aot.frontends.llm import entries_of, with_draft
     from relax_aot.frontends.llm.text_files import read_text_files
     from relax_aot.project.board import load_board
     from relax_aot.quantization import Choice
@@ -82,6 +85,7 @@ def chat(
     sources = entries_of(
         model, context, chunk, speculate=speculate, cache=cache, cache_type=cache_type
     )
+    sources = sources if draft is None else with_draft(sources, draft)
     name = identifier(sources["prefill"].checkpoint.name).lower()
     options = driver.Options(name=name, quantize=Choice(quantize) if quantize else None)
     entries = driver.load_llm(sources, model, options, read_prefix(prefix), text)

@@ -15,6 +15,7 @@ from relax_aot.cli.parameters import (
     cache_option,
     cache_type_option,
     code,
+    draft_option,
     folder_option,
     json_option,
     prefix_option,
@@ -51,6 +52,7 @@ from relax_aot.project.packaging import NAMES as PACKAGES
 @quantize_option
 @prefix_option
 @speculate_option
+@draft_option
 @cache_option
 @cache_type_option
 @click.option(
@@ -78,6 +80,7 @@ def llm(
     tokenizer: bool,
     prefix: str | None,
     speculate: int,
+    draft: str | None,
     cache: str,
     cache_type: str,
     pool: int | None,
@@ -96,13 +99,14 @@ def llm(
     from relax_aot.cli.entries import write_several
     from relax_aot.cli.options import options_of
     from relax_aot.emit.c_names import identifier
-    from relax_aot.frontends.llm import entries_of
+    from relax_aot.frontends.llm import entries_of, with_draft
     from relax_aot.frontends.llm.text_files import read_text_files
     from relax_aot.project.board import load_board
 
     dump = chosen.pop("dump")
     options = options_of((), (), (), (), **chosen)
     sources = entries_of(model, context, chunk, logits, speculate, cache, cache_type, pool)
+    sources = sources if draft is None else with_draft(sources, draft)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
     text = read_text_files(Path(model), template) if tokenizer else None
     entries = driver.load_llm(sources, model, options, read_prefix(prefix), text)

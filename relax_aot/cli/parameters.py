@@ -49,6 +49,13 @@ speculate_option = click.option(
     help="Propose up to K tokens that followed earlier in the text, and verify them in one call.",
 )
 
+draft_option = click.option(
+    "--draft",
+    metavar="MODEL",
+    type=FILES,
+    help="A smaller model with the same tokens, which proposes those of --speculate.",
+)
+
 cache_option = click.option(
     "--cache",
     type=click.Choice(["whole", "window"]),

@@ -77,6 +77,8 @@ class GenerateView:
     """The member of the sizes of verify."""
     windows: tuple[str, ...] = ()
     """The lengths of caches that keep the last tokens, as parts of names."""
+    draft: str = ""
+    """The length of the caches of a draft model, as a part of names; nothing without one."""
 
     @property
     def logits(self) -> str:
@@ -90,7 +92,18 @@ class GenerateView:
     @property
     def counters(self) -> str:
         """The first values of what counts proposals."""
-        return ", 0, 0, 0, 0" if self.proposals else ""
+        count = (4 if self.proposals else 0) + (1 if self.draft else 0)
+        return ", 0" * count
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether tokens are proposed that followed earlier in the text."""
+        return bool(self.proposals) and not self.draft
+
+    @property
+    def propose(self) -> str:
+        """The beginning of a call that proposes tokens."""
+        return "propose(by" if self.draft else "raot_propose(by->tokens"
 
     @property
     def full(self) -> str:
@@ -132,12 +145,16 @@ def emit_generate(
     ends: Sequence[int],
     chat: Chat,
     verify: Interface | None = None,
+    draft: str = "",
 ) -> GenerateSources:
     """The C of a loop over the entries `prefill` and `decode`, which share `lengths` of one state.
-    Tokens in `ends` end a text. With an entry `verify`, tokens are proposed."""
+    Tokens in `ends` end a text. With an entry `verify`, tokens are proposed; those of a draft
+    model have the length `draft`."""
     name, prefix = shared.name, shared.prefix
     windows = [f for f in shared.lengths if f.symbol.growth and f.symbol.growth.is_window]
-    (length,) = (field for field in shared.lengths if field not in windows)
+    lengths = [field for field in shared.lengths if field not in windows]
+    (length,) = (field for field in lengths if field.symbol.name != draft)
+    drafted = next((field.c_name for field in lengths if field is not length), "")
     has_dims = bool(prefill.dims)
     view = GenerateView(
         name, prefix, VERSION, *_memory(shared),
@@ -148,7 +165,7 @@ def emit_generate(
     if verify is not None:
         (rows,) = verify.dims
         view = replace(view, proposals=f"{rows.macro} - 1", verified=rows.c_name)
-        view = replace(view, windows=tuple(field.c_name for field in windows))
+        view = replace(view, windows=tuple(field.c_name for field in windows), draft=drafted)
     files = {
         f"{name}_generate{end}": render(f"llm/generate{end}.j2", generate=view, chat=view.chat)
         for end in (".h", ".c")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from relax_aot.emit.generate import emit_generate
 from relax_aot.emit.render import render
 from relax_aot.emit.tokenizer import emit_tokenizer
+from relax_aot.frontends.llm import DRAFT, DRAFT_LENGTH
 from relax_aot.frontends.llm.text_files import TextFiles
 from relax_aot.project import runtime_headers
 from relax_aot.project.companions import Companion, with_companions
@@ -32,7 +33,8 @@ def with_text(project: EntriesProject, text: TextFiles, form: str = "auto") -> E
     interfaces = {name: one.interface for name, one in project.entries.items()}
     prefill, verify = interfaces["prefill"], interfaces.get("verify")
     if prefill.outputs[0].type.rank == 1 and project.shared.lengths:
-        loop = emit_generate(project.shared, prefill, text.ends, text.chat, verify)
+        drafted = DRAFT_LENGTH if DRAFT + "decode" in interfaces else ""
+        loop = emit_generate(project.shared, prefill, text.ends, text.chat, verify, drafted)
         chats = project.board.family in HOSTED and not project.shared.weights_apart
         texts = loop.files | (loop.chat if chats else {})
         code = {path: content.encode() for path, content in texts.items()}

@@ -40,6 +40,8 @@ CACHES = ("whole", "window")
 """Whether caches of layers with a window keep all tokens, or those that the window sees."""
 MOST_PLACES = 2**24
 """Of a pool."""
+DRAFT, DRAFT_LENGTH = "draft_", "d"
+"""The first part of names of entries and caches of a draft model, and the symbol of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,10 @@ class Entry:
     pool: int | None = None
     """The tokens that several texts have room for together, each at a place of its own; None where
     caches hold one text."""
+    length: str = "m"
+    """The symbol of the tokens in the caches."""
+    label: str = ""
+    """What the names of caches begin with."""
 
 
 def entries_of(
@@ -111,6 +117,27 @@ def entries_of(
     return entries
 
 
+def with_draft(entries: Mapping[str, Entry], folder: str | os.PathLike[str]) -> dict[str, Entry]:
+    """With the entries of a smaller model, whose tokens `verify` checks."""
+    one, chunk = entries["decode"], entries["prefill"].chunk
+    if "verify" not in entries or one.pool is not None or chunk is None:
+        raise ModelError(
+            "a draft model proposes tokens: give --speculate (speculate=), and no pool"
+        )
+    found = entries_of(folder, one.context, chunk, cache_type=one.stored)
+    words = found["decode"].shape.words
+    if words != one.shape.words:
+        raise ModelError(
+            f"{found['decode'].checkpoint.name} has {words} tokens, but"
+            f" {one.checkpoint.name} {one.shape.words}: a draft model has the same ones"
+        )
+    own = {
+        DRAFT + name: replace(entry, length=DRAFT_LENGTH, label=DRAFT)
+        for name, entry in found.items()
+    }
+    return {**entries, **own}
+
+
 def _kept(shape: Shape, context: int, speculate: int, cache: str) -> dict[int, int]:
     """The rows that windows see in front of a token, and those that may be removed again."""
     if cache not in CACHES:
@@ -144,7 +171,10 @@ def prefix_calls(entries: Mapping[str, Entry], tokens: Sequence[int]) -> tuple[E
             f" {entry.shape.words - 1}"
         )
     parts = (tokens[start : start + entry.chunk] for start in range(0, len(tokens), entry.chunk))
-    return tuple(("prefill", {"tokens": np.array(part, np.int32)}) for part in parts)
+    names = [name for name in entries if name.endswith("prefill")]
+    return tuple(
+        (name, {"tokens": np.array(part, np.int32)}) for part in parts for name in names
+    )  # fmt: skip
 
 
 def accepts(source: Any) -> bool:
@@ -156,7 +186,7 @@ def load(source: Entry, options: ImportOptions) -> Module:
     checkpoint = source.checkpoint
     builder = FunctionBuilder("main", Shared(replaceable=options.replaceable, keeps_half=True))
     most = source.context if source.pool is None else source.context - 1
-    past = builder.symbol(Symbol("m", 0, most, "tokens in the caches"))
+    past = builder.symbol(Symbol(source.length, 0, most, "tokens in the caches"))
     if source.chunk is None:
         rows, tokens = Dim.of(1), builder.param("token", TensorType(DType.I32, ()))
     else:
@@ -167,7 +197,7 @@ def load(source: Entry, options: ImportOptions) -> Module:
         window: builder.symbol(_window(name, kept, rows))
         for name, (window, kept) in zip(names, source.kept.items(), strict=True)
     }
-    net = Net(builder, checkpoint, past, rows, windows, source.stored)
+    net = Net(builder, checkpoint, past, rows, windows, source.stored, source.label)
     if source.pool is not None:
         net.share(source.pool, source.context)
     scores = build(net, source.shape, tokens, every_row=source.every_row)

@@ -69,6 +69,8 @@ class Net:
     """The rows in front of the new ones in caches that keep the last rows, by their windows."""
     stored: str = "f32"
     """One of STORED: the form of the numbers in caches."""
+    label: str = ""
+    """What the names of caches begin with."""
     pool: int | None = None
     """The rows of caches that several texts share."""
     places: Var | None = None
@@ -217,6 +219,7 @@ class Net:
     def cached(self, new: Var, name: str, perm: tuple[int, ...], at: str, before: Dim) -> Var:
         """new[n, heads, size] behind the rows of the state `name`, of which there are some
         `before`; in floats, with axes in the order of `perm`."""
+        name = self.label + name
         if self.stored == "int8":
             codes, scales = self.builder.call(
                 "quantize_rows", new, name=name, origin=at, multiple=1
