@@ -16,6 +16,7 @@ from relax_aot import (
     lowering,
     planning,
     project,
+    pruning,
     quantization,
     scheduling,
     transforms,
@@ -59,7 +60,7 @@ from relax_aot.verify.text import HostTokenizer
 
 SHOWN = 5
 """Names in one message."""
-STAGES_PER_BOARD = 10
+STAGES_PER_BOARD = 11
 """What compile_module shows; for progress alone."""
 
 Stage = tuple[str, Module | str]
@@ -276,6 +277,8 @@ def _stages(
     dump("lowering", module)
     module = lowering.check_then_trust(module)
     dump("checks", module)
+    module = pruning.run(module)
+    dump("pruning", module)
     fused = _fused(module, options)
     if options.check:
         fused_kernels.compare_fused(module, fused.module)
