@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 BOARDS = ("mps2-an386", "mps3-an547", "raspberry-pi-5")
-KINDS = ("int8w", "int4w", "int8d", "int4d")
+KINDS = ("int8w", "int4w", "int8d", "int4d", "q8_0", "q4_0")
 ROWS = (1, 64)
 SMALL, LARGE = (256, 512), (1024, 1024)
 Row = dict[str, Any]

@@ -23,8 +23,20 @@ WEIGHTS: Parameters = {
     "bits": ("8", "4"),
     "kind": ("i8", "u8"),
     "per": ("$K", "2 * $K"),
+    "width": ("$K", "$K"),
     "weight": ("i32(%weights[$place])", HALF),
 }
+PAIRS = {
+    "kind": ("i16", "u8"),
+    "width": ("2", "$K"),
+    "weight": (
+        """((((i32(%weights[c // 4, k // 4, c % 4, k % 4 // 2]) + 128:i32)
+                  >> i32(index(k % 2 * 8))) & i32(index(255 - k % 2 * 256)))
+                  - i32(index(128 - k % 2 * 128)))""",
+        HALF,
+    ),
+}
+"""Of the form _s16: two weights of 8 bits are a halfword, the second one 256 times."""
 HALVES = {
     "16": ("c // 16, k // 8, c % 16, k % 4", "k % 8 // 4 * 4"),
     "_s16": ("c // 4, k // 8, c % 4, k % 4 // 2 * 2 + k % 8 // 4", "k % 2 * 4"),
@@ -37,7 +49,7 @@ SIZES = """rows 1..~7, columns 1..32, groups 1..~2, group 32..~64 by 32,
         left_row groups * group..~groups * group + 3, %left -127..127"""
 MEANING = """kernel @raot_dot_$family${form}_q${bits}(
           %left: i8[span(rows * left_row, (groups * group) * 1)],
-          %weights: $kind[up(columns, $C) // $C, groups * group // ($per), $C, $K],
+          %weights: $kind[up(columns, $C) // $C, groups * group // ($per), $C, $width],
           %scales: $scales[groups, 32]$own
         ) -> (%sums: f32[rows, 32]) {
           for r in 0..rows, c in 0..columns {
@@ -70,7 +82,7 @@ def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
     place, shift = HALVES[form]
     whole = f"c // {columns}, k // {steps}, c % {columns}, k % {steps}"
     parts: Parameters = {"form": form, "C": columns, "K": steps, "shift": shift}
-    bits: Parameters = {**WEIGHTS, "place": (whole, place)}
+    bits: Parameters = {**WEIGHTS, **(PAIRS if form == "_s16" else {}), "place": (whole, place)}
     own = {**OWN, "scales": BLOCK_SCALES[form].value}
     if BLOCK_SCALES[form] is DType.F32:
         own["scale"] = "(%scales[g, c] * %own[r * own_row + g])"

@@ -141,7 +141,10 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         known = {name: vars_ for name, vars_ in given.items() if vars_ <= table.keys()}
         finite = {name for name, vars_ in known.items() if all(is_finite(table[v]) for v in vars_)}
         share = work[kernel.name] / max(sum(work.values()), 1) if work else 1.0
-        context = Context(target, frozenset(known), frozenset(finite), share)
+        balanced = {n for n, vars_ in known.items() if all(is_balanced(table[v]) for v in vars_)}
+        context = Context(
+            target, frozenset(known), frozenset(finite), share, frozenset(balanced)
+        )  # fmt: skip
         scheduled[kernel.name] = apply(kernel, bounds, context, match)
     made: dict[str, Constant] = {}
 
@@ -172,6 +175,11 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
 def is_finite(constant: Constant) -> bool:
     """Whether floats hold neither infinity nor NaN."""
     return constant.type.dtype.is_float and bool(np.isfinite(constant.data).all())
+
+
+def is_balanced(constant: Constant) -> bool:
+    """Whether bytes are above -128."""
+    return constant.type.dtype is DType.I8 and bool(constant.data.min(initial=0) > -128)
 
 
 def _name(

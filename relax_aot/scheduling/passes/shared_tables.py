@@ -47,7 +47,7 @@ LEAST_BYTES = 1024
 SHARE = 8
 """The product must do this many times the work of the others, whose reads become slower."""
 BLOCK_AXES = 4
-"""Of weights of 4 bits: blocks of rows, blocks of columns, and the bytes of a block."""
+"""Of quantized weights: blocks of rows, blocks of columns, and the two axes of a block."""
 WIDTHS, GROUPS = (2, 4, 8, 16, 32, 64), (1, 2, 4)
 
 _TEXT = """
@@ -86,6 +86,14 @@ _NIBBLES = """
                 }
               }
             }"""
+_PAIRS = (
+    _NIBBLES.replace("i4[64, 16] = splat 3", "i8[64, 16] = splat 3")
+    .replace("i4", "i8")
+    .replace("u8[4, 2, 16, 4] = splat 51", "i16[16, 4, 4, 2] = splat 771")
+    .replace("%packed: u8[4, 2, 16, 4]", "%packed: i16[16, 4, 4, 2]")
+    .replace("u8[32, 64]", "i16[32, 64]")
+    .replace("i % 16, j % 4]", "i % 4, j % 2]")
+)
 EXAMPLES = (
     Example(
         why="an embedding and a product with the same table",
@@ -108,6 +116,19 @@ EXAMPLES = (
               bind at in 0..63 = %at[0]
               for d in 0..16 {
                 %y[d] = cast(cast(((((cast(%table[at // 16, d // 8, at % 16, d % 4], i32, ...
+              }
+            }
+            ...""",
+        target="fpu",
+    ),
+    Example(
+        why="weights of 8 bits, of which two are a 16-bit integer",
+        before=_PAIRS,
+        after="""
+            kernel @row(%table: i16[16, 4, 4, 2], %at: i64[1]) -> (%y: f32[16]) {
+              bind at in 0..63 = %at[0]
+              for d in 0..16 {
+                %y[d] = cast(cast(((((cast(%table[at // 4, d // 4, at % 4, (d % 4) // 2], i32, ...
               }
             }
             ...""",
@@ -204,6 +225,36 @@ class _Nibbles:
         return Cast(binary("-", binary("^", low, sign), sign), load.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Position of a byte: blocks of `width` rows and `steps` columns, of which two neighbors are a
+    16-bit integer, the first plus 256 times the second."""
+
+    width: int
+    steps: int
+
+    def holds(self, table: Array, packed: Array) -> bool:
+        count, groups = packed.shape[:2]
+        if table.shape[1] != groups * self.steps or table.shape[0] > count * self.width:
+            return False
+        both = packed.astype(np.int32) + 128
+        parts = np.stack([(both & 255) - 128, both >> 8], axis=-1)
+        rows = parts.transpose(0, 2, 1, 3, 4).reshape(count * self.width, -1)[: table.shape[0]]
+        return np.array_equal(rows, table)
+
+    def read(self, load: Load, packed: Buffer) -> Expr:
+        (row, column), steps = load.index, self.steps
+        places = (row // self.width, column // steps, row % self.width, column % steps // 2)
+        both = binary("+", Cast(Load(packed, places), DType.I32), Lit(128, DType.I32))
+        second = column % 2
+        shifted = binary(">>", both, Cast(Index(second * 8), DType.I32))
+        byte = binary("&", shifted, Cast(Index(255 - second * 256), DType.I32))
+        return Cast(binary("-", byte, Cast(Index(128 - second * 128), DType.I32)), load.dtype)
+
+
+_Place = _Panels | _Nibbles | _Pairs
+
+
 def run(module: Module, _: Target) -> Module:
     """Data that may be replaced are left alone: other weights may be tied no more."""
     if module.replaceable:
@@ -292,12 +343,15 @@ def _work_with(module: Module, packed: Constant, table: Constant) -> int:
     return sum(depth * greatest(type_.elements, module.bounds) for type_ in outs)
 
 
-def _place(table: Constant, packed: Constant) -> _Panels | _Nibbles | None:
+def _place(table: Constant, packed: Constant) -> _Place | None:
     """Where the elements of a table lie in a packed constant; None where it is another one."""
     kinds = (table.type.dtype, packed.type.dtype)
     if kinds == (DType.I4, DType.U8) and packed.type.rank == BLOCK_AXES:
         nibbles = _Nibbles(*packed.data.shape[2:])
         return nibbles if nibbles.holds(table.data, packed.data) else None
+    if kinds == (DType.I8, DType.I16) and packed.type.rank == BLOCK_AXES:
+        pairs = _Pairs(packed.data.shape[2], 2 * packed.data.shape[3])
+        return pairs if pairs.holds(table.data, packed.data) else None
     return _panels_of(table.data, packed.data) if kinds[0] is kinds[1] else None
 
 
@@ -322,7 +376,7 @@ def _replaced(
     module: Module,
     table: Constant,
     other: Constant,
-    place: _Panels | _Nibbles,
+    place: _Place,
     readers: dict[str, str],
 ) -> Module:
     def kernel(before: Kernel) -> Kernel:

@@ -53,6 +53,8 @@ from relax_aot.scheduling.writer import Writer
 HALF = COLUMNS // 2
 LEAST_GROUP, GREATEST_GROUP = 32, 256
 """Groups of dot products are multiples of the least one."""
+PAIRED = ("_s16",)
+"""Forms whose weights of 8 bits are halfwords of two steps each."""
 ORDERS = {"_s16": (0, 4, 2, 6, 1, 5, 3, 7)}
 """Steps of a block of weights of 4 bits: those in the low halves of its bytes, then the others."""
 
@@ -263,14 +265,25 @@ def packed_blocks(found: Grouped, w: Writer, form: str) -> Buffer:
         whole = padded(data[name].astype(np.int8), (depth, panels * COLUMNS))
         blocks = whole.reshape(depth // per_block, per_block, count, width).transpose(2, 0, 3, 1)
         if found.bits == 8:
-            return np.asarray(blocks)
+            return pairs(blocks) if form in PAIRED else np.asarray(blocks)
         order = ORDERS.get(form, range(per_block))
         low, high = np.split(blocks[..., [*order]], 2, axis=-1)
         return halves(low, high)
 
     kind = DType.I8 if found.bits == 8 else DType.U8
+    if found.bits == 8 and form in PAIRED:
+        kind, steps = DType.I16, steps // 2
     buffer = _buffer(w, f"{name}.packed", kind, count, depth // per_block, width, steps)
     return w.constant(Packed(buffer, values, origin=name))
+
+
+def pairs(weights: Array) -> Array:
+    """Two bytes, of which the second is not -128, as a 16-bit integer: the first plus 256 times the
+    second."""
+    first, second = (weights[..., start::2].astype(np.int32) for start in (0, 1))
+    both = first + 256 * second
+    assert both.min(initial=0) >= -(2**15), "weights are -127..127"
+    return np.asarray(both.astype(np.int16))
 
 
 def halves(low: Array, high: Array) -> Array:
@@ -306,6 +319,8 @@ def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
     whole = found.group % LEAST_GROUP == 0 and found.group <= GREATEST_GROUP
     inner = found.x.buffer.shape[-1]
     if not target.dots or not whole or inner != round_up(found.depth, found.group):
+        return None
+    if target.dots in PAIRED and found.bits == 8 and found.w.buffer.name not in context.balanced:
         return None
     dots = _dots if found.own is None else _blocks
     return partial(_emit, found, w, target.rows, partial(dots, target.dots))

@@ -87,12 +87,14 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Context:
     """What holds for one kernel: `constants` are the inputs whose data are known, `finite`
-    those that hold neither infinity nor NaN, `share` its part of the model's work."""
+    those that hold neither infinity nor NaN, `balanced` those of bytes above -128, `share` its part
+    of the model's work."""
 
     target: Target
     constants: frozenset[str] = frozenset()
     finite: frozenset[str] = frozenset()
     share: float = 1.0
+    balanced: frozenset[str] = frozenset()
 
 
 Emit = Callable[[], None]

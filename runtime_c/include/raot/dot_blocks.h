@@ -57,6 +57,40 @@ static inline void raot_blocks_plain(int32_t bits, int32_t columns, int32_t step
 #include "dot_blocks_lanes.h"
 #endif
 
+#if defined(RAOT_DOT_FAST_DSP)
+__attribute__((always_inline)) static inline void
+raot_dot_blocks_dsp(const int32_t bits, float *sums, const int8_t *left, const void *weights,
+                    const float *scales, const float *own, const struct raot_dot_blocks *sizes)
+{
+    const struct raot_dot_groups plain = {sizes->rows, sizes->columns, sizes->groups, sizes->group,
+                                          sizes->left_row};
+
+    if (sizes->group == RAOT_DSP_GROUP) {
+        raot_dot_dsp(bits, 1, sums, left, weights, scales, own, sizes->own_row, &plain);
+    } else {
+        raot_blocks_plain(bits, 4, 4, sums, left, weights, scales, own, sizes);
+    }
+}
+
+#define RAOT_BLOCKS_FAST_DSP(BITS, COLUMNS, STEPS, SUMS, LEFT, WEIGHTS, SCALES, OWN, SIZES) \
+    raot_dot_blocks_dsp(BITS, SUMS, LEFT, WEIGHTS, SCALES, OWN, SIZES)
+#endif
+
+#if defined(RAOT_DOT_FAST_MVE)
+__attribute__((always_inline)) static inline void
+raot_dot_blocks_mve(const int32_t bits, float *sums, const int8_t *left, const void *weights,
+                    const float *scales, const float *own, const struct raot_dot_blocks *sizes)
+{
+    const struct raot_dot_groups plain = {sizes->rows, sizes->columns, sizes->groups, sizes->group,
+                                          sizes->left_row};
+
+    raot_dot_mve(bits, 1, sums, left, weights, scales, own, sizes->own_row, &plain);
+}
+
+#define RAOT_BLOCKS_FAST_MVE(BITS, COLUMNS, STEPS, SUMS, LEFT, WEIGHTS, SCALES, OWN, SIZES) \
+    raot_dot_blocks_mve(BITS, SUMS, LEFT, WEIGHTS, SCALES, OWN, SIZES)
+#endif
+
 /* clang-format off */
 #define RAOT_DOT_BLOCKS(NAME, BITS, T, S, FAST, COLUMNS, STEPS) \
     __attribute__((noinline, unused)) static void NAME( \
@@ -73,10 +107,10 @@ RAOT_DOT_BLOCKS(raot_dot_blocks16_q8, 8, int8_t, uint16_t, raot_blocks_plain, 16
 RAOT_DOT_BLOCKS(raot_dot_blocks16_q4, 4, uint8_t, uint16_t, raot_blocks_plain, 16, 4)
 #endif
 #if defined(RAOT_BLOCKS_FAST_DSP)
-RAOT_DOT_BLOCKS(raot_dot_blocks_s16_q8, 8, int8_t, float, RAOT_BLOCKS_FAST_DSP, 4, 4)
+RAOT_DOT_BLOCKS(raot_dot_blocks_s16_q8, 8, int16_t, float, RAOT_BLOCKS_FAST_DSP, 4, 4)
 RAOT_DOT_BLOCKS(raot_dot_blocks_s16_q4, 4, uint8_t, float, RAOT_BLOCKS_FAST_DSP, 4, 4)
 #else
-RAOT_DOT_BLOCKS(raot_dot_blocks_s16_q8, 8, int8_t, float, raot_blocks_plain, 4, 4)
+RAOT_DOT_BLOCKS(raot_dot_blocks_s16_q8, 8, int16_t, float, raot_blocks_plain, 4, 4)
 RAOT_DOT_BLOCKS(raot_dot_blocks_s16_q4, 4, uint8_t, float, raot_blocks_plain, 4, 4)
 #endif
 #if defined(RAOT_BLOCKS_FAST_MVE)

@@ -11,7 +11,8 @@
  * K steps:
  *
  *     raot_dot_groups16   C = 16, K = 4; steps k and k + 4 in the low and the high half of byte k
- *     raot_dot_groups_s16 C = 4, K = 4; steps 4 * q + 2 * h and the next one in byte 2 * h + q
+ *     raot_dot_groups_s16 C = 4, K = 4; steps 4 * q + 2 * h and the next one in byte 2 * h + q.
+ *                         Weights of 8 bits are K / 2 halfwords: step 2 * h and 256 times the next
  *     raot_dot_groups_mve C = 4, K = 16; steps k and k + 16 in byte k
  *
  * Rows of sums and of scales have RAOT_GROUP_COLUMNS columns. `weights` are aligned to four bytes.
@@ -51,7 +52,12 @@ static inline int32_t raot_group_weight(int32_t bits, int32_t columns, int32_t s
         at = rest % 4 / 2 * 2 + rest / 4;
         is_high = rest % 2;
     }
-    const int8_t byte = ((const int8_t *)weights)[(block * columns + c % columns) * steps + at];
+    const int32_t place = (block * columns + c % columns) * steps + at;
+    if (bits == 8 && columns == 4 && steps == 4) {
+        const int32_t both = ((const int16_t *)weights)[place / 2] + 128;
+        return at % 2 == 0 ? (both & 255) - 128 : (both >> 8);
+    }
+    const int8_t byte = ((const int8_t *)weights)[place];
     if (bits == 8) {
         return byte;
     }
@@ -88,8 +94,7 @@ static inline void raot_dot_plain(int32_t bits, int32_t columns, int32_t steps, 
 #elif defined(__ARM_NEON) && defined(__aarch64__)
 #include "dot_groups_neon.h"
 #endif
-#if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP) && defined(__ARM_FEATURE_FMA) && \
-    !defined(RAOT_NO_INTRINSICS)
+#if defined(RAOT_ASM_THUMB) && defined(RAOT_DSP) && defined(__ARM_FEATURE_FMA)
 #include "dot_groups_dsp.h"
 #endif
 #if defined(RAOT_MVE_F32)
@@ -112,10 +117,10 @@ RAOT_DOT_GROUPS(raot_dot_groups16_q8, 8, int8_t, raot_dot_plain, 16, 4)
 RAOT_DOT_GROUPS(raot_dot_groups16_q4, 4, uint8_t, raot_dot_plain, 16, 4)
 #endif
 #if defined(RAOT_DOT_FAST_DSP)
-RAOT_DOT_GROUPS(raot_dot_groups_s16_q8, 8, int8_t, RAOT_DOT_FAST_DSP, 4, 4)
+RAOT_DOT_GROUPS(raot_dot_groups_s16_q8, 8, int16_t, RAOT_DOT_FAST_DSP, 4, 4)
 RAOT_DOT_GROUPS(raot_dot_groups_s16_q4, 4, uint8_t, RAOT_DOT_FAST_DSP, 4, 4)
 #else
-RAOT_DOT_GROUPS(raot_dot_groups_s16_q8, 8, int8_t, raot_dot_plain, 4, 4)
+RAOT_DOT_GROUPS(raot_dot_groups_s16_q8, 8, int16_t, raot_dot_plain, 4, 4)
 RAOT_DOT_GROUPS(raot_dot_groups_s16_q4, 4, uint8_t, raot_dot_plain, 4, 4)
 #endif
 #if defined(RAOT_DOT_FAST_MVE)

@@ -1,119 +1,198 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dot_groups_dsp.h - dot_groups.h by SMLAD, for Cortex-M with the DSP extension and an FPU.
+ * dot_groups_dsp.h - dot_groups.h and dot_blocks.h by SMLAD, for Cortex-M with the DSP extension
+ * and an FPU. Groups have 32 steps.
+ *
+ * The left operand is converted once for all columns, so that four weights take one load, one
+ * extraction and two multiply-adds. With weights of 8 bits, a halfword 256 * o + e is multiplied by
+ * the left element a of o, and e by 256 * b - a, where b is that of e. The sum is 256 * (a * o + b
+ * * e). Weights of 4 bits are extracted to the upper bits of halfwords, so that sums are 4096 times
+ * as large. Partial sums may wrap, the whole ones do not; the conversion to float divides them.
  */
 #ifndef RAOT_DOT_GROUPS_DSP_H
 #define RAOT_DOT_GROUPS_DSP_H
 
 #include <stdint.h>
 
+#define RAOT_DSP_GROUP 32
+#define RAOT_DSP_GROUPS 8 /* converted at a time */
+
 /*
- * Four columns of one row. Weights of 4 bits are extracted to the upper bits of halfwords, so that
- * the sums are 4096 times as large; the conversion to float divides them.
- *
- *     r4 to r7         integer sums
- *     r1, r2, r3       left operand, weights, scales
- *     s0 to s3         sums of groups
- *     s12              scales, for weights of 4 bits
- *     [sp]             end of the group of the left operand
- *     [sp, #4]         sums (r0)
- *     [sp, #8]         saved registers
- *     [sp, #40]        argument: groups
- *     [sp, #44]        argument: group
+ * Two words for each four elements of the left operand up to `end`: those that are multiplied by
+ * the halfwords of weights, and by what is extracted from them. With weights of 4 bits, the even
+ * and the odd ones. Elements may have any address.
  */
 /* clang-format off */
-#define RAOT_DOT_BEGIN_DSP \
-    "push {r4-r8, r10, r11, lr}\n sub sp, #8\n str r0, [sp, #4]\n" \
-    "movs r4, #0\n vmov s0, s1, r4, r4\n vmov s2, s3, r4, r4\n" \
-    "1: ldr r4, [sp, #44]\n add r4, r1\n str r4, [sp]\n" \
-    "movs r4, #0\n movs r5, #0\n movs r6, #0\n movs r7, #0\n"
-#define RAOT_DOT_END_DSP(CONVERT) \
-    "vmov s4, s5, r4, r5\n vmov s6, s7, r6, r7\n" CONVERT \
-    "vldmia r3, {s8-s11}\n adds r3, #128\n ldr r4, [sp, #40]\n" \
-    "vfma.f32 s0, s4, s8\n vfma.f32 s1, s5, s9\n" \
-    "vfma.f32 s2, s6, s10\n vfma.f32 s3, s7, s11\n" \
-    "subs r4, #1\n str r4, [sp, #40]\n bne 1b\n" \
-    "ldr r0, [sp, #4]\n vstmia r0, {s0-s3}\n add sp, #8\n pop {r4-r8, r10, r11, pc}\n"
-
-/* Two columns: r11 and r12 hold four weights each, r10 and r8 the left operand. */
-#define RAOT_DOT_PAIR_DSP(A, B) \
-    "ldrd r11, r12, [r2], #8\n" \
-    "sxtb16 lr, r11\n sxtb16 r11, r11, ror #8\n" \
-    "smlad " A ", lr, r10, " A "\n smlad " A ", r11, r8, " A "\n" \
-    "sxtb16 lr, r12\n sxtb16 r12, r12, ror #8\n" \
-    "smlad " B ", lr, r10, " B "\n smlad " B ", r12, r8, " B "\n"
-#define RAOT_DOT_FOUR_DSP \
-    "ldr r8, [r1], #4\n sxtb16 r10, r8\n sxtb16 r8, r8, ror #8\n" \
-    RAOT_DOT_PAIR_DSP("r4", "r5") RAOT_DOT_PAIR_DSP("r6", "r7")
-
-RAOT_NAKED static void raot_dot_block_q8(
-    RAOT_ARGUMENT float *sums, RAOT_ARGUMENT const int8_t *left, RAOT_ARGUMENT const void *weights,
-    RAOT_ARGUMENT const float *scales, RAOT_ARGUMENT int32_t groups, RAOT_ARGUMENT int32_t group)
-{
-    __asm__ volatile(
-        RAOT_DOT_BEGIN_DSP "ldr r0, [sp]\n"
-        "3:\n .rept 8\n" RAOT_DOT_FOUR_DSP ".endr\n"
-        "cmp r1, r0\n bne 3b\n"
-        RAOT_DOT_END_DSP(
-            "vcvt.f32.s32 s4, s4\n vcvt.f32.s32 s5, s5\n"
-            "vcvt.f32.s32 s6, s6\n vcvt.f32.s32 s7, s7\n"));
-}
-
-/* Eight steps of a column: r12 holds the weights; r0, r8, r10 and r11 the left operand. */
-#define RAOT_DOT_COLUMN_DSP(A) \
-    "ldr r12, [r2], #4\n and r3, lr, r12, lsl #12\n smlad " A ", r3, r8, " A "\n" \
-    "and r3, lr, r12, lsl #8\n smlad " A ", r3, r0, " A "\n" \
-    "and r3, lr, r12, lsl #4\n smlad " A ", r3, r11, " A "\n" \
-    "and r3, lr, r12\n smlad " A ", r3, r10, " A "\n"
-#define RAOT_DOT_EIGHT_DSP \
-    "ldrd r0, r10, [r1], #8\n sxtb16 r8, r0\n sxtb16 r0, r0, ror #8\n" \
-    "sxtb16 r11, r10\n sxtb16 r10, r10, ror #8\n" \
-    RAOT_DOT_COLUMN_DSP("r4") RAOT_DOT_COLUMN_DSP("r5") \
-    RAOT_DOT_COLUMN_DSP("r6") RAOT_DOT_COLUMN_DSP("r7")
-
-RAOT_NAKED static void raot_dot_block_q4(
-    RAOT_ARGUMENT float *sums, RAOT_ARGUMENT const int8_t *left, RAOT_ARGUMENT const void *weights,
-    RAOT_ARGUMENT const float *scales, RAOT_ARGUMENT int32_t groups, RAOT_ARGUMENT int32_t group)
-{
-    __asm__ volatile(
-        "vmov s12, r3\n"
-        RAOT_DOT_BEGIN_DSP "mov lr, #0xf000f000\n"
-        "3:\n .rept 4\n" RAOT_DOT_EIGHT_DSP ".endr\n"
-        "ldr r3, [sp]\n cmp r1, r3\n bne 3b\n"
-        "vmov r3, s12\n add r12, r3, #128\n vmov s12, r12\n"
-        RAOT_DOT_END_DSP(
-            "vcvt.f32.s32 s4, s4, #12\n vcvt.f32.s32 s5, s5, #12\n"
-            "vcvt.f32.s32 s6, s6, #12\n vcvt.f32.s32 s7, s7, #12\n"));
-}
+#define RAOT_DOT_PAIRS_DSP(NAME, FIRST, SECOND) \
+    RAOT_NAKED static void NAME(RAOT_ARGUMENT uint32_t *pairs, RAOT_ARGUMENT const int8_t *left, \
+                                RAOT_ARGUMENT const int8_t *end) \
+    { \
+        __asm__ volatile( \
+            "push {r4-r6, lr}\n mov r6, #0xff00ff00\n" \
+            "1: ldr r4, [r1], #4\n ldr r12, [r1], #4\n" FIRST SECOND \
+            "stmia r0!, {r3, r4, r5, r12}\n cmp r1, r2\n bne 1b\n pop {r4-r6, pc}\n"); \
+    }
+#define RAOT_DOT_DIFFERENCE_DSP(A, B) \
+    "sxtb16 " A ", " B ", ror #8\n and " B ", r6, " B ", lsl #8\n ssub16 " B ", " B ", " A "\n"
+#define RAOT_DOT_EXTENDED_DSP(A, B) "sxtb16 " A ", " B "\n sxtb16 " B ", " B ", ror #8\n"
+RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q8, RAOT_DOT_DIFFERENCE_DSP("r3", "r4"),
+                   RAOT_DOT_DIFFERENCE_DSP("r5", "r12"))
+RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, RAOT_DOT_EXTENDED_DSP("r3", "r4"),
+                   RAOT_DOT_EXTENDED_DSP("r5", "r12"))
 /* clang-format on */
 
-static inline void raot_dot_dsp(int32_t bits, float *sums, const int8_t *left, const void *weights,
-                                const float *scales, const struct raot_dot_groups *sizes)
-{
-    const int32_t bytes = sizes->groups * sizes->group * bits / 2;
+/*
+ * Four columns of one row, whose sums are increased.
+ *
+ *     r4 to r7          integer sums
+ *     r1, r2, r3        pairs, weights, scales
+ *     r0, lr            a pair of words, for weights of 8 bits
+ *     r8, r10 to r12    weights of four columns; or two pairs of words
+ *     s0 to s3          sums
+ *     [sp]              sums (r0)
+ *     [sp, #4]          saved registers
+ *     [sp, #36]         argument: scales of the left operand
+ *     [sp, #40]         argument: the end of these, or of `scales`
+ */
+/* clang-format off */
+#define RAOT_DOT_BEGIN_DSP "push {r0, r4-r8, r10, r11, lr}\n vldmia r0, {s0-s3}\n"
+#define RAOT_DOT_SUMS_DSP(BITS) \
+    "vmov s4, s5, r4, r5\n vmov s6, s7, r6, r7\n" \
+    "vcvt.f32.s32 s4, s4, #" BITS "\n vcvt.f32.s32 s5, s5, #" BITS "\n" \
+    "vcvt.f32.s32 s6, s6, #" BITS "\n vcvt.f32.s32 s7, s7, #" BITS "\n" \
+    "vldmia r3, {s8-s11}\n adds r3, #128\n"
+#define RAOT_DOT_GROUP_DSP "ldr r4, [sp, #40]\n cmp r3, r4\n"
+#define RAOT_DOT_OWN_DSP \
+    "ldrd r4, r5, [sp, #36]\n vldmia r4!, {s12}\n str r4, [sp, #36]\n cmp r4, r5\n" \
+    "vmul.f32 s8, s8, s12\n vmul.f32 s9, s9, s12\n" \
+    "vmul.f32 s10, s10, s12\n vmul.f32 s11, s11, s12\n"
+#define RAOT_DOT_END_DSP \
+    "vfma.f32 s0, s4, s8\n vfma.f32 s1, s5, s9\n" \
+    "vfma.f32 s2, s6, s10\n vfma.f32 s3, s7, s11\n" \
+    "bne 1b\n pop {r0}\n vstmia r0, {s0-s3}\n pop {r4-r8, r10, r11, pc}\n"
 
-    /* LDRD does not read from any address. */
-    if (bits == 4 && (((uintptr_t)left | (uintptr_t)sizes->left_row) & 3u) != 0) {
-        raot_dot_plain(bits, 4, 4, sums, left, weights, scales, sizes);
-        return;
+/* One step of four: `FIRST` begins the sums. */
+#define RAOT_DOT_WEIGHTS_DSP(FIRST, A, W) \
+    FIRST(A, W, "r0") "sxtb16 " W ", " W "\n smlad " A ", " W ", lr, " A "\n"
+#define RAOT_DOT_BEGUN_DSP(A, W, X) "smuad " A ", " W ", " X "\n"
+#define RAOT_DOT_ADDED_DSP(A, W, X) "smlad " A ", " W ", " X ", " A "\n"
+#define RAOT_DOT_FOUR_DSP(FIRST) \
+    "ldrd r0, lr, [r1], #8\n ldmia r2!, {r8, r10, r11, r12}\n" \
+    RAOT_DOT_WEIGHTS_DSP(FIRST, "r4", "r8") RAOT_DOT_WEIGHTS_DSP(FIRST, "r5", "r10") \
+    RAOT_DOT_WEIGHTS_DSP(FIRST, "r6", "r11") RAOT_DOT_WEIGHTS_DSP(FIRST, "r7", "r12")
+#define RAOT_DOT_Q8_DSP(SCALE) \
+    RAOT_DOT_BEGIN_DSP \
+    "1:\n" RAOT_DOT_FOUR_DSP(RAOT_DOT_BEGUN_DSP) \
+    ".rept 7\n" RAOT_DOT_FOUR_DSP(RAOT_DOT_ADDED_DSP) ".endr\n" \
+    RAOT_DOT_SUMS_DSP("8") SCALE RAOT_DOT_END_DSP
+
+/* Eight steps of a column: lr holds the weights, r0 what is extracted. The mask takes the place of
+ * the scales (r3), which s13 keeps. */
+#define RAOT_DOT_COLUMN_DSP(FIRST, A) \
+    "ldr lr, [r2], #4\n and r0, r3, lr, lsl #12\n" FIRST(A, "r0", "r8") \
+    "and r0, r3, lr, lsl #8\n smlad " A ", r0, r10, " A "\n" \
+    "and r0, r3, lr, lsl #4\n smlad " A ", r0, r11, " A "\n" \
+    "and r0, r3, lr\n smlad " A ", r0, r12, " A "\n"
+#define RAOT_DOT_EIGHT_DSP(FIRST) \
+    "ldmia r1!, {r8, r10, r11, r12}\n" \
+    RAOT_DOT_COLUMN_DSP(FIRST, "r4") RAOT_DOT_COLUMN_DSP(FIRST, "r5") \
+    RAOT_DOT_COLUMN_DSP(FIRST, "r6") RAOT_DOT_COLUMN_DSP(FIRST, "r7")
+#define RAOT_DOT_Q4_DSP(SCALE) \
+    RAOT_DOT_BEGIN_DSP \
+    "1: vmov s13, r3\n mov r3, #0xf000f000\n" RAOT_DOT_EIGHT_DSP(RAOT_DOT_BEGUN_DSP) \
+    ".rept 3\n" RAOT_DOT_EIGHT_DSP(RAOT_DOT_ADDED_DSP) ".endr\n vmov r3, s13\n" \
+    RAOT_DOT_SUMS_DSP("12") SCALE RAOT_DOT_END_DSP
+
+#define RAOT_DOT_BLOCK_DSP(NAME, TEXT) \
+    RAOT_NAKED static void NAME( \
+        RAOT_ARGUMENT float *sums, RAOT_ARGUMENT const uint32_t *pairs, \
+        RAOT_ARGUMENT const void *weights, RAOT_ARGUMENT const float *scales, \
+        RAOT_ARGUMENT const float *own, RAOT_ARGUMENT const float *end) \
+    { \
+        __asm__ volatile(TEXT); \
     }
+RAOT_DOT_BLOCK_DSP(raot_dot_group_q8, RAOT_DOT_Q8_DSP(RAOT_DOT_GROUP_DSP))
+RAOT_DOT_BLOCK_DSP(raot_dot_group_q4, RAOT_DOT_Q4_DSP(RAOT_DOT_GROUP_DSP))
+RAOT_DOT_BLOCK_DSP(raot_dot_block_q8, RAOT_DOT_Q8_DSP(RAOT_DOT_OWN_DSP))
+RAOT_DOT_BLOCK_DSP(raot_dot_block_q4, RAOT_DOT_Q4_DSP(RAOT_DOT_OWN_DSP))
+/* clang-format on */
 
+/* Four columns of some groups of a row. */
+__attribute__((always_inline)) static inline void
+raot_dot_four_dsp(const int32_t bits, const int32_t blocks, float *sums, const uint32_t *pairs,
+                  const void *weights, const float *scales, const float *own, int32_t groups)
+{
+    const float *const end = blocks ? own + groups : scales + groups * RAOT_GROUP_COLUMNS;
+
+    if (blocks && bits == 8) {
+        raot_dot_block_q8(sums, pairs, weights, scales, own, end);
+    } else if (blocks) {
+        raot_dot_block_q4(sums, pairs, weights, scales, own, end);
+    } else if (bits == 8) {
+        raot_dot_group_q8(sums, pairs, weights, scales, own, end);
+    } else {
+        raot_dot_group_q4(sums, pairs, weights, scales, own, end);
+    }
+}
+
+/* All columns of some groups of a row, from the group `first` on. */
+__attribute__((always_inline)) static inline void
+raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const int8_t *left,
+                 const void *weights, const float *scales, const float *own, int32_t first,
+                 const struct raot_dot_groups *sizes)
+{
+    const int32_t bytes = RAOT_DSP_GROUP * bits / 2; /* of a group of four columns */
+    const int32_t rest = sizes->groups - first;
+    const int32_t count = rest < RAOT_DSP_GROUPS ? rest : RAOT_DSP_GROUPS;
+    const int8_t *block = (const int8_t *)weights + first * bytes;
+    const int8_t *const from = left + first * RAOT_DSP_GROUP;
+    uint32_t pairs[RAOT_DSP_GROUPS * RAOT_DSP_GROUP / 2];
+
+    if (bits == 8) {
+        raot_dot_pairs_q8(pairs, from, from + count * RAOT_DSP_GROUP);
+    } else {
+        raot_dot_pairs_q4(pairs, from, from + count * RAOT_DSP_GROUP);
+    }
+    for (int32_t c = 0; c < sizes->columns; c += 4) {
+        if (first == 0) {
+            sums[c] = 0.0f;
+            sums[c + 1] = 0.0f;
+            sums[c + 2] = 0.0f;
+            sums[c + 3] = 0.0f;
+        }
+        raot_dot_four_dsp(bits, blocks, sums + c, pairs, block,
+                          scales + first * RAOT_GROUP_COLUMNS + c, own + first, count);
+        block += sizes->groups * bytes;
+    }
+}
+
+/* All rows. With `blocks`, each group of a row has a scale in `own`. */
+__attribute__((always_inline)) static inline void
+raot_dot_dsp(const int32_t bits, const int32_t blocks, float *sums, const int8_t *left,
+             const void *weights, const float *scales, const float *own, int32_t own_row,
+             const struct raot_dot_groups *sizes)
+{
     for (int32_t r = 0; r < sizes->rows; r++) {
-        const int8_t *const from = left + r * sizes->left_row;
-        float *const to = sums + r * RAOT_GROUP_COLUMNS;
-        const int8_t *block = weights;
-        for (int32_t c = 0; c < sizes->columns; c += 4) {
-            if (bits == 8) {
-                raot_dot_block_q8(to + c, from, block, scales + c, sizes->groups, sizes->group);
-            } else {
-                raot_dot_block_q4(to + c, from, block, scales + c, sizes->groups, sizes->group);
-            }
-            block += bytes;
+        for (int32_t g = 0; g < sizes->groups; g += RAOT_DSP_GROUPS) {
+            raot_dot_row_dsp(bits, blocks, sums + r * RAOT_GROUP_COLUMNS,
+                             left + r * sizes->left_row, weights, scales, own + r * own_row, g,
+                             sizes);
         }
     }
 }
 
+__attribute__((always_inline)) static inline void
+raot_dot_groups_dsp(const int32_t bits, float *sums, const int8_t *left, const void *weights,
+                    const float *scales, const struct raot_dot_groups *sizes)
+{
+    if (sizes->group == RAOT_DSP_GROUP) {
+        raot_dot_dsp(bits, 0, sums, left, weights, scales, scales, 0, sizes);
+    } else {
+        raot_dot_plain(bits, 4, 4, sums, left, weights, scales, sizes);
+    }
+}
+
 #define RAOT_DOT_FAST_DSP(BITS, COLUMNS, STEPS, SUMS, LEFT, WEIGHTS, SCALES, SIZES) \
-    raot_dot_dsp(BITS, SUMS, LEFT, WEIGHTS, SCALES, SIZES)
+    raot_dot_groups_dsp(BITS, SUMS, LEFT, WEIGHTS, SCALES, SIZES)
 
 #endif

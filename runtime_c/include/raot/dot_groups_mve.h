@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dot_groups_mve.h - dot_groups.h by VMLADAVA, for Cortex-M with Helium.
+ * dot_groups_mve.h - dot_groups.h and dot_blocks.h by VMLADAVA, for Cortex-M with Helium.
  */
 #ifndef RAOT_DOT_GROUPS_MVE_H
 #define RAOT_DOT_GROUPS_MVE_H
@@ -10,10 +10,11 @@
 #include "mve.h"
 
 /* Four columns of one row. Weights of 4 bits are multiplied as 16 times their value, which the
- * conversion to float divides. */
+ * conversion to float divides. With `blocks`, each group of the row has a scale in `own`. */
 __attribute__((always_inline)) static inline const int8_t *
-raot_dot_block_mve(const int32_t bits, float *sums, const int8_t *left, const int8_t *weights,
-                   const float *scales, int32_t groups, int32_t group)
+raot_dot_block_mve(const int32_t bits, const int32_t blocks, float *sums, const int8_t *left,
+                   const int8_t *weights, const float *scales, const float *own, int32_t groups,
+                   int32_t group)
 {
     const int8x16_t upper = vdupq_n_s8((int8_t)-16);
     float32x4_t total = vdupq_n_f32(0.0f);
@@ -58,7 +59,9 @@ raot_dot_block_mve(const int32_t bits, float *sums, const int8_t *left, const in
         sum = vsetq_lane_s32(c, sum, 2);
         sum = vsetq_lane_s32(d, sum, 3);
         const float32x4_t value = bits == 8 ? vcvtq_f32_s32(sum) : vcvtq_n_f32_s32(sum, 4);
-        total = vfmaq_f32(total, value, vld1q_f32(scales));
+        const float32x4_t weight_scales = vld1q_f32(scales);
+        const float32x4_t scale = blocks ? vmulq_n_f32(weight_scales, *own++) : weight_scales;
+        total = vfmaq_f32(total, value, scale);
         scales += RAOT_GROUP_COLUMNS;
     }
     vst1q_f32(sums, total);
@@ -66,20 +69,21 @@ raot_dot_block_mve(const int32_t bits, float *sums, const int8_t *left, const in
 }
 
 __attribute__((always_inline)) static inline void
-raot_dot_mve(const int32_t bits, float *sums, const int8_t *left, const void *weights,
-             const float *scales, const struct raot_dot_groups *sizes)
+raot_dot_mve(const int32_t bits, const int32_t blocks, float *sums, const int8_t *left,
+             const void *weights, const float *scales, const float *own, int32_t own_row,
+             const struct raot_dot_groups *sizes)
 {
     for (int32_t r = 0; r < sizes->rows; r++) {
         const int8_t *from = weights;
         for (int32_t c = 0; c < sizes->columns; c += 4) {
-            from = raot_dot_block_mve(bits, sums + r * RAOT_GROUP_COLUMNS + c,
-                                      left + r * sizes->left_row, from, scales + c, sizes->groups,
-                                      sizes->group);
+            from = raot_dot_block_mve(bits, blocks, sums + r * RAOT_GROUP_COLUMNS + c,
+                                      left + r * sizes->left_row, from, scales + c,
+                                      own + r * own_row, sizes->groups, sizes->group);
         }
     }
 }
 
 #define RAOT_DOT_FAST_MVE(BITS, COLUMNS, STEPS, SUMS, LEFT, WEIGHTS, SCALES, SIZES) \
-    raot_dot_mve(BITS, SUMS, LEFT, WEIGHTS, SCALES, SIZES)
+    raot_dot_mve(BITS, 0, SUMS, LEFT, WEIGHTS, SCALES, SCALES, 0, SIZES)
 
 #endif
