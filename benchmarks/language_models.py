@@ -39,6 +39,8 @@ WORDS, CONTEXT, CHUNK, TOKEN = 32000, 264, 64, 77
 CONTEXTS = (16, 256)
 FASTEST = 4
 """With several threads, one in so many calls counts."""
+TOGETHER, PAUSE = 20, 0.3
+"""Calls of one side, and seconds before them: threads of the other one look for work that long."""
 KINDS = {"F32": None, "F16": None, "BF16": None, "Q8_0": "q8_0", "Q4_0": "q4_0"}
 """The form of the weights, and the option `quantize` for it."""
 TOKENS: dict[str, Any] = {
@@ -182,15 +184,19 @@ def measured(sides: list[Ours | Peer], runs: int, threads: int) -> dict[str, lis
             side.reset()
             side.read(prompt[:context], 0)
         seconds: list[list[float]] = [[] for _ in sides]
-        for _ in range(runs):
+        together = 1 if threads == 1 else TOGETHER
+        for _ in range(-(-runs // together)):
             for number, side in enumerate(sides):
-                seconds[number].append(side.read([TOKEN], context))
-                side.truncate(context)
+                time.sleep(0 if threads == 1 else PAUSE)
+                for _ in range(together):
+                    seconds[number].append(side.read([TOKEN], context))
+                    side.truncate(context)
         found[f"decode at {context}"] = [1 / middle(one, threads) for one in seconds]
     seconds = [[] for _ in sides]
     for _ in range(max(runs // 4, 3)):
         for number, side in enumerate(sides):
             side.reset()
+            time.sleep(0 if threads == 1 else PAUSE)
             seconds[number].append(side.read(prompt[:CHUNK], 0))
     found[f"prefill of {CHUNK}"] = [CHUNK / middle(one, threads) for one in seconds]
     return found

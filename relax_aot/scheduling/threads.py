@@ -42,6 +42,8 @@ LEAST = 1 << 15
 """The work of a chunk of iterations: less is not worth a hand-over to another thread."""
 LANES = 8
 """Products of a micro-kernel that count as one operation."""
+BYTES = 4
+"""Bytes of weights that count as one: reading them from memory takes as long."""
 
 
 def run(
@@ -223,8 +225,10 @@ def work_of(body: tuple[Stmt, ...], bounds: Bounds) -> int:
             case Let() if stmt.value.symbols <= set(bounds):
                 bounds = bounds.with_value(stmt.name, stmt.value, stmt.value)
             case Multiply():
-                counts = (stmt.rows, stmt.columns, *(level[0] for level in stmt.levels))
-                total += prod(greatest(count, bounds) for count in counts) // LANES
+                counts = (stmt.columns, *(level[0] for level in stmt.levels))
+                weights = prod(greatest(count, bounds) for count in counts)
+                read = weights * stmt.right.buffer.dtype.bytes // BYTES
+                total += max(weights * greatest(stmt.rows, bounds) // LANES, read)
             case Micro() if stmt.kernel.name in FUNCTIONS.values():
                 total += greatest(stmt.sizes[0], bounds)
             case Micro():

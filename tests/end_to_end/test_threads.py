@@ -333,3 +333,18 @@ func @main(%x: f32[n, 1024]) {
         module = rx.parse(text.replace("FUNCTION", function))
         code = rx.compile(module, board="host", threads=2).files["model.c"].decode()
         assert "n < 64 ? INT32_MAX : 32" in " ".join(code.split()), function
+
+
+@pytest.mark.parametrize(("size", "shared"), [(288, True), (96, False)])
+def test_weights_of_one_row_are_read_by_all_threads(
+    size: int, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The product takes as long as its weights take to arrive."""
+    monkeypatch.setattr(threads, "LEAST", 1 << 15)
+    text = f"""const %w: f32[{size}, {size}] = splat 0.5
+func @main(%x: f32[1, {size}]) {{
+  %y: f32[1, {size}] = matmul(%x, %w)
+  return %y
+}}"""
+    code = rx.compile(rx.parse(text), board="host", threads=2).files["model.c"].decode()
+    assert ("raot_parallel(" in code) == shared
