@@ -32,11 +32,22 @@ class Config:
         given = {name: value for name, value in self.fields.items() if value is not None}
         return Config(self.file, {**defaults, **given})
 
+    def missing(self, **defaults: Any) -> Config:
+        """With these values of fields that the file does not name; one that is null stays null."""
+        return Config(self.file, {**defaults, **self.fields})
+
     def size(self, name: str, default: int | None = None, most: int = GREATEST_SIZE) -> int:
         """A size of at least 1."""
         value = self._value(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise self.wrong(name, f"a number from 1 to {most}")
+        return value
+
+    def count(self, name: str, default: int) -> int:
+        """A number of at least 0."""
+        value = self._value(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self.wrong(name, "a number of at least 0")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:

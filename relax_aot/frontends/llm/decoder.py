@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+import numpy as np
+
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.llm.checkpoint import Checkpoint
 from relax_aot.frontends.llm.config import Config
@@ -25,6 +27,10 @@ MOST_LAYERS = 2**12
 FULL, SLIDING = "full_attention", "sliding_attention"
 """The types of layers by their names in `layer_types`."""
 
+TABLE, HEAD = "model.embed_tokens", "lm_head"
+"""The names of the tables of embeddings and of logits."""
+ROWS = 1024
+"""Of tables that are compared at a time."""
 _COMPUTED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 """Old checkpoints hold frequencies that follow from the configuration."""
 
@@ -142,12 +148,15 @@ def windowed(config: Config, shape: Shape, slides: Callable[[int], bool]) -> Sha
 
 def late_windows(config: Config, shape: Shape) -> Shape:
     """The windows of Qwen2 and Qwen3: of the last layers, if they are used."""
+    first = config.count("max_window_layers", 28)
+    return used_windows(config, shape, lambda number: number >= first)
+
+
+def used_windows(config: Config, shape: Shape, slides: Callable[[int], bool]) -> Shape:
+    """With windows, if the configuration says that they are used."""
     if not config.flag("use_sliding_window"):
-        return shape
-    first = config.fields.get("max_window_layers", 28)
-    if isinstance(first, bool) or not isinstance(first, int):
-        raise config.wrong("max_window_layers", "a number of layers")
-    return windowed(config, shape, lambda number: number >= first)
+        config = Config(config.file, {**config.fields, "sliding_window": None})
+    return windowed(config, shape, slides)
 
 
 def within(shape: Shape, context: int) -> Shape:
@@ -159,6 +168,20 @@ def within(shape: Shape, context: int) -> Shape:
         for layer in shape.layers
     )
     return replace(shape, layers=layers)
+
+
+def separate(checkpoint: Checkpoint, shape: Shape) -> Shape:
+    """With a table of logits of its own, if the checkpoint has one that differs from that of
+    embeddings, although the configuration says that they are tied."""
+    names = (f"{TABLE}.weight", f"{HEAD}.weight")
+    if not shape.tied or not all(name in checkpoint.tensors for name in names):
+        return shape
+    first, second = (checkpoint.weights(name, (shape.words, shape.width)) for name in names)
+    same = all(
+        np.array_equal(first[start : start + ROWS], second[start : start + ROWS])
+        for start in range(0, shape.words, ROWS)
+    )
+    return replace(shape, tied=same)
 
 
 def divided(checkpoint: Checkpoint, shape: Shape) -> Checkpoint:
@@ -179,27 +202,27 @@ def divided(checkpoint: Checkpoint, shape: Shape) -> Checkpoint:
 
 def build(net: Net, shape: Shape, tokens: Var, *, every_row: bool) -> Var:
     """The logits of the last token, or of `every_row`."""
-    table = net.matrix("model.embed_tokens.weight", shape.words, shape.width)
+    table = net.matrix(f"{TABLE}.weight", shape.words, shape.width)
     angles = [net.rotation(one, "model.rotary_emb") for one in shape.rotations]
     if all(layer.window in net.windows for layer in shape.layers):
         net.counted()
-    x = net.embedding(tokens, table, "model.embed_tokens")
+    x = net.embedding(tokens, table, TABLE)
     if shape.row_scale != 1.0:
-        x = net.times(x, shape.row_scale, "model.embed_tokens")
+        x = net.times(x, shape.row_scale, TABLE)
     for number in range(len(shape.layers)):
         x = (shape.block or layer)(net, shape, x, angles, number)
     if not every_row:
         x = net.last_row(x, f"model.{shape.last_norm}")
     x = norm(net, shape, x, f"model.{shape.last_norm}")
     if not shape.tied:
-        table = net.matrix("lm_head.weight", shape.words, shape.width)
-    bias = net.vector("lm_head.bias", shape.words) if shape.head_bias else None
-    return net.capped(net.product(x, table, "lm_head", bias), shape.logit_cap, "lm_head")
+        table = net.matrix(f"{HEAD}.weight", shape.words, shape.width)
+    bias = net.vector(f"{HEAD}.bias", shape.words) if shape.head_bias else None
+    return net.capped(net.product(x, table, HEAD, bias), shape.logit_cap, HEAD)
 
 
 def ignored(shape: Shape, name: str) -> bool:
     """Weights of the checkpoint that the model does not read."""
-    return (shape.tied and name == "lm_head.weight") or _COMPUTED.fullmatch(name) is not None
+    return (shape.tied and name == f"{HEAD}.weight") or _COMPUTED.fullmatch(name) is not None
 
 
 def norm(net: Net, shape: Shape, x: Var, at: str) -> Var:

@@ -57,6 +57,8 @@ def config_of(
             + ", ".join(ARCHITECTURES)
         )
     own = {key.removeprefix(f"{name}."): value for key, value in metadata.items()}
+    if own.get("attention.causal") is False:
+        raise UnsupportedError(f"{file}: attention.causal=False is not supported")
     if own.get("expert_count"):
         raise UnsupportedError(f"{file}: mixtures of experts are not supported")
     if TABLE not in tensors:
@@ -70,22 +72,36 @@ def config_of(
     fields["vocab_size"] = tensors[TABLE].shape[0]
     fields["tie_word_embeddings"] = OUTPUT not in tensors
     fields["attention_bias"] = BIAS in tensors
+    fields.setdefault("num_key_value_heads", fields.get("num_attention_heads"))
     _require_whole_heads(file, own, fields)
-    if FACTORS in tensors:
-        factors = tensors[FACTORS].array().astype(np.float64).reshape(-1).tolist()
-        fields["rope_scaling"] = {"rope_type": "factors", "factors": factors}
-    elif own.get("rope.scaling.type", "none") != "none":
-        kind = own["rope.scaling.type"]
-        fields["rope_scaling"] = {"rope_type": kind, "factor": own.get("rope.scaling.factor")}
+    fields["rope_scaling"] = _scaling(file, own, tensors.get(FACTORS))
     return fields
 
 
-def _require_whole_heads(file: str, own: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-    """Keys and values of one size, of which all numbers are rotated."""
+def _scaling(
+    file: str, own: Mapping[str, Any], factors: GgufTensor | None
+) -> dict[str, Any] | None:
+    """The scaling of positions. As in llama.cpp, a factor without a type is linear."""
+    kind, factor = own.get("rope.scaling.type", "linear"), own.get("rope.scaling.factor")
+    factor = factor or own.get("rope.scale_linear") or 1.0
+    if kind not in ("none", "linear") or (factors is not None and kind == "linear" and factor != 1):
+        also = f" and {FACTORS}" if factors is not None else ""
+        raise UnsupportedError(
+            f"{file}: rope.scaling.type={printable(str(kind))} by {printable(str(factor))}{also} is"
+            " not supported, only linear, or factors alone"
+        )
+    if factors is not None:
+        values = factors.array().astype(np.float64).reshape(-1).tolist()
+        return {"rope_type": "factors", "factors": values}
+    return None if kind == "none" or factor == 1 else {"rope_type": "linear", "factor": factor}
+
+
+def _require_whole_heads(file: str, own: Mapping[str, Any], fields: dict[str, Any]) -> None:
+    """Name the size of heads. Keys and values have this size, of which all numbers are rotated."""
     width, heads = fields.get("hidden_size"), fields.get("num_attention_heads")
     size = fields.get("head_dim")
     if size is None and isinstance(width, int) and isinstance(heads, int) and heads > 0:
-        size = width // heads
+        size = fields["head_dim"] = width // heads
     for name in ("attention.value_length", "rope.dimension_count"):
         if own.get(name, size) != size:
             raise UnsupportedError(

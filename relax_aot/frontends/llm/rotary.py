@@ -14,6 +14,16 @@ from relax_aot.frontends.bounds import printable
 from relax_aot.frontends.llm.config import GREATEST_NUMBER, LEAST_NUMBER, Config
 from relax_aot.ops._op import Array
 
+ORIGINAL, WHOLE = "original_max_position_embeddings", "max_position_embeddings"
+"""The context before it grew, and behind."""
+FIELDS = (
+    "rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", ORIGINAL, WHOLE,
+    "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+    "attention_factor", "truncate", "short_factor", "long_factor", "factors",
+    "finetuned", "short_mscale", "long_mscale",
+)  # fmt: skip
+"""What may be said of positions; the last line is not read, as in transformers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
@@ -23,6 +33,8 @@ class Rotation:
     """The angle of each pair for one position, in float32."""
     factor: float = 1.0
     """Of cosines and sines."""
+    longest: int | None = None
+    """The tokens of a text, behind which other frequencies apply; None: any number."""
 
 
 def rotation(config: Config, size: int) -> Rotation:
@@ -33,9 +45,14 @@ def rotation(config: Config, size: int) -> Rotation:
 
 
 def parameters(config: Config) -> Config | None:
-    """What the configuration says of the scaling of positions."""
+    """What the configuration says of the scaling of positions, with the original context, which may
+    be a field of its own."""
     # Since version 5 of transformers, the base is there, too.
-    return config.part("rope_parameters") or config.part("rope_scaling")
+    parts = [config.part(name) for name in ("rope_scaling", "rope_parameters")]
+    given = next((part for part in parts if part is not None and part.fields), None)
+    if given is None or ORIGINAL not in config:
+        return given
+    return Config(given.file, {**given.fields, ORIGINAL: config.size(ORIGINAL)})
 
 
 def share(config: Config, default: float) -> float:
@@ -56,11 +73,16 @@ def scaled(config: Config, size: int, theta: float, given: Config | None) -> Rot
     plain = np.array([theta ** (-number / size) for number in range(0, size, 2)])
     if given is None:
         return Rotation(_finite(plain, config))
-    kind = kind_of(given)
+    strange = sorted(name for name in given.fields if name not in FIELDS and name in given)
+    if strange:
+        raise UnsupportedError(f"{given.file}: the field {printable(strange[0])} is not supported")
+    whole = config.size(WHOLE)
+    given, kind = given.filled(**{ORIGINAL: whole, WHOLE: whole}), kind_of(given)
     if kind == "yarn":
         return Rotation(_finite(_yarn(plain, given, theta), given), _yarn_factor(given))
     if kind == "longrope":
-        return Rotation(_finite(_divided(plain, given, "short_factor"), given), _long_factor(given))
+        frequencies = _finite(_divided(plain, given, "short_factor"), given)
+        return Rotation(frequencies, _long_factor(given), given.size(ORIGINAL))
     scaling = {**SCALINGS, **FACTORS}.get(kind) if isinstance(kind, str) else None
     if scaling is None:
         raise UnsupportedError(
@@ -93,7 +115,7 @@ def _linear(plain: Array, given: Config) -> Array:
 
 def _llama3(plain: Array, given: Config) -> Array:
     """Long wavelengths are divided by a factor, short ones stay, with a ramp between them."""
-    factor, original = given.number("factor"), given.size("original_max_position_embeddings")
+    factor, original = given.number("factor"), given.size(ORIGINAL)
     low, high = given.number("low_freq_factor"), given.number("high_freq_factor")
     if not low < high:
         raise given.wrong("high_freq_factor", "a number above low_freq_factor")
@@ -105,7 +127,7 @@ def _llama3(plain: Array, given: Config) -> Array:
 def _yarn(plain: Array, given: Config, theta: float) -> Array:
     """Wavelengths near the original context are divided by a factor, short ones stay, with a ramp
     over the pairs between them (Peng et al., arXiv:2309.00071)."""
-    factor, original = given.number("factor"), given.size("original_max_position_embeddings")
+    factor, original = _grown(given), given.size(ORIGINAL)
     if theta <= 1:
         raise ModelError(f"{given.file}: yarn needs a rope_theta above 1, not {theta}")
 
@@ -126,7 +148,7 @@ def _yarn_factor(given: Config) -> float:
     """What sharpens attention over a longer context."""
 
     def grown(by: float) -> float:
-        factor = given.number("factor")
+        factor = _grown(given)
         return 1.0 if factor <= 1 else 0.1 * by * math.log(factor) + 1.0
 
     if "attention_factor" in given:
@@ -140,12 +162,15 @@ def _long_factor(given: Config) -> float:
     """What sharpens attention of LongRoPE (Ding et al., arXiv:2402.13753)."""
     if "attention_factor" in given:
         return given.number("attention_factor")
-    original = given.size("original_max_position_embeddings")
-    whole = given.size("max_position_embeddings", original)
-    factor = given.number("factor", whole / original)
+    original, factor = given.size(ORIGINAL), _grown(given)
     if factor <= 1 or original < 2:
         return 1.0
     return math.sqrt(1 + math.log(factor) / math.log(original))
+
+
+def _grown(given: Config) -> float:
+    """How many times the original context the context is."""
+    return given.number("factor", given.size(WHOLE) / given.size(ORIGINAL))
 
 
 def _factors(plain: Array, given: Config) -> Array:

@@ -166,6 +166,42 @@ MODELS = {
         },
         style=Style(model="qwen2_moe", mixture=Mixture(5, 3, 24, normalized=False, shared=20)),
     ),
+    "qwen2 with experts and windows": Llama(
+        architecture="Qwen2MoeForCausalLM",
+        layers=4,
+        config={
+            "num_experts": 4,
+            "num_experts_per_tok": 1,
+            "moe_intermediate_size": 24,
+            "shared_expert_intermediate_size": 20,
+            "norm_topk_prob": True,
+            "qkv_bias": False,
+            "use_sliding_window": True,
+            "sliding_window": 5,
+            "max_window_layers": 2,
+        },
+        style=Style(
+            model="qwen2_moe", windows=(5, None, None, None), mixture=Mixture(4, 1, 24, shared=20)
+        ),
+    ),
+    "qwen3 with experts and windows": Llama(
+        architecture="Qwen3MoeForCausalLM",
+        norms=True,
+        config={
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "norm_topk_prob": False,
+            "use_sliding_window": True,
+            "sliding_window": 6,
+        },
+        style=Style(model="qwen3_moe", windows=(6, 6), mixture=Mixture(4, 2, 24, normalized=False)),
+    ),
+    "longrope": Llama(
+        width=64,
+        size=12,
+        config={"rope_scaling": LONG | {"original_max_position_embeddings": 200}},
+    ),
     "qwen3 with experts": Llama(
         architecture="Qwen3MoeForCausalLM",
         kind="F16",

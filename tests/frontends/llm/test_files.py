@@ -114,6 +114,8 @@ def test_tensors_have_the_values_of_the_file(tmp_path: Path) -> None:
 
 def changed(**fields: Any) -> Callable[[Path], None]:
     """The configuration with other fields; None removes one."""
+    if "architectures" in fields:
+        fields = {"model_type": None} | fields
 
     def change(folder: Path) -> None:
         given = {k: v for k, v in (SMALL.fields | fields).items() if v is not None}
@@ -208,12 +210,29 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
                                  architectures=["MistralForCausalLM"]),
                          "layer_types has linear_attention, which is not supported, only full_att"),
     "windows of no size": (changed(layer_types=["sliding_attention"],
-                                   architectures=["MistralForCausalLM"]),
+                                   architectures=["SmolLM3ForCausalLM"]),
                            "has no field sliding_window"),
     "a number of layers that is text": (
         changed(max_window_layers="1", use_sliding_window=True, sliding_window=4,
                 architectures=["Qwen3ForCausalLM"]),
-        "max_window_layers is 1, expected a number of layers"),
+        "max_window_layers is 1, expected a number of at least 0"),
+    "the type of another model": (changed(model_type="mistral"),
+                                  "model_type=mistral is not supported, only llama"),
+    "tokens that see later ones": (changed(is_causal=False), "is_causal=False is not supported"),
+    "an encoder": (changed(is_encoder_decoder=True), "is_encoder_decoder=True is not supported"),
+    "windows that are not used": (
+        changed(layer_types=["sliding_attention"], sliding_window=4, use_sliding_window=False,
+                architectures=["Qwen2ForCausalLM"]),
+        "has no field sliding_window"),
+    "positions by types of layers": (
+        changed(rope_parameters={"full_attention": {"rope_theta": 500.0}}),
+        "rope_parameters: the field full_attention is not supported"),
+    "positions in two sections": (changed(rope_scaling={"type": "default", "mrope_section": [1]}),
+                                  "rope_scaling: the field mrope_section is not supported"),
+    "an epsilon of one layer": (
+        changed(per_layer_config={"0": {"intermediate_size": 6, "rms_norm_eps": 1e-3}}),
+        "per_layer_config: layer 0 has its own rms_norm_eps; supported are num_attention_heads"),
+    "a layer that is no object": (changed(per_layer_config={"0": 6}), "0 is 6, expected an object"),
     "rows of several products": (
         stored(model__layers__0__mlp__gate_proj__weight=None,
                model__layers__0__mlp__up_proj__weight=None,
@@ -289,7 +308,7 @@ def test_weights_of_integers_are_refused(tmp_path: Path) -> None:
 
 def test_what_a_tied_model_does_not_read_is_left_out(tmp_path: Path) -> None:
     more = {
-        "lm_head.weight": np.zeros((5, 4), np.float32),
+        "lm_head.weight": SMALL.tensors["model.embed_tokens.weight"],
         "model.layers.0.self_attn.rotary_emb.inv_freq": np.zeros(1, np.float32),
     }
     path = SMALL.write(tmp_path / "tiny")
@@ -297,6 +316,58 @@ def test_what_a_tied_model_does_not_read_is_left_out(tmp_path: Path) -> None:
     assert rx.load_llm(path, context=8) == rx.load_llm(
         SMALL.write(tmp_path / "other" / "tiny"), context=8
     )
+
+
+def test_a_tied_model_whose_table_of_logits_differs_is_not_tied(tmp_path: Path) -> None:
+    """As in `transformers` 5."""
+    found = []
+    for number, model in enumerate((SMALL, replace(SMALL, tied=False))):
+        path = model.write(tmp_path / str(number) / "tiny")
+        tensors = replace(SMALL, tied=False).tensors
+        (path / "model.safetensors").write_bytes(safetensors(tensors))
+        found.append(rx.load_llm(path, context=8))
+    assert found[0] == found[1] != rx.load_llm(SMALL.write(tmp_path / "tiny"), context=8)
+
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "Gemma2ForCausalLM": {
+        "sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+        "query_pre_attn_scalar": 256, "num_key_value_heads": 4, "head_dim": 256,
+    },
+    "Gemma3ForCausalLM": {
+        "sliding_window": 4096, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+        "tie_word_embeddings": True,
+    },
+    "MistralForCausalLM": {"sliding_window": 4096, "num_key_value_heads": 8, "rope_theta": 1e4},
+    "MixtralForCausalLM": {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8},
+    "Phi3ForCausalLM": {"rms_norm_eps": 1e-5, "sliding_window": None},
+    "Qwen2ForCausalLM": {"rms_norm_eps": 1e-6, "max_window_layers": 28},
+    "Qwen2MoeForCausalLM": {"num_experts": 60, "num_experts_per_tok": 4, "qkv_bias": True},
+    "Qwen3ForCausalLM": {"head_dim": 128, "num_key_value_heads": 32},
+    "Qwen3MoeForCausalLM": {"num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": False},
+    "SmolLM3ForCausalLM": {
+        "rope_theta": 2e6, "tie_word_embeddings": True, "num_key_value_heads": 4,
+        "no_rope_layer_interval": 4,
+    },
+}  # fmt: skip
+"""Of the configurations of `transformers`."""
+
+
+@pytest.mark.parametrize("architecture", DEFAULTS)
+def test_missing_fields_have_the_values_of_the_architecture(architecture: str) -> None:
+    given = {
+        "architectures": [architecture], "model_type": None, "num_attention_heads": 32,
+        "num_hidden_layers": 6, "max_position_embeddings": 8192, "use_sliding_window": True,
+        "sliding_window": 4096, "num_experts": 8, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 6, "shared_expert_intermediate_size": 6,
+    }  # fmt: skip
+    fields, named = SMALL.fields | given, DEFAULTS[architecture]
+    without = {name: value for name, value in fields.items() if name not in named}
+    found = [shape_of(Config("config.json", one)) for one in (fields | named, without)]
+    first, second = (replace(one, rotations=()) for one in found)
+    assert first == second
+    frequencies = [[rotation.frequencies.tolist() for rotation in one.rotations] for one in found]
+    assert frequencies[0] == frequencies[1]
 
 
 def test_several_files_are_one_model(tmp_path: Path) -> None:
@@ -398,5 +469,6 @@ def test_mutated_files_are_read_or_refused(count: int, tmp_path: Path) -> None:
 )
 def test_a_missing_context_is_that_of_the_architecture(architecture: str, longest: int) -> None:
     """The defaults of LlamaConfig and Qwen3Config in `transformers`."""
-    fields = {**SMALL.fields, "architectures": [architecture], "max_position_embeddings": None}
+    fields = {"architectures": [architecture], "max_position_embeddings": None, "model_type": None}
+    fields = SMALL.fields | fields
     assert shape_of(Config("config.json", fields)).longest == longest

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,6 +87,42 @@ def test_frequencies_are_divided_by_the_factors_of_a_file(tmp_path: Path) -> Non
     wanted = logits(linear, tokens)[-1]
     found = last_logits(written(tmp_path, data), tokens)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+        {"rope.scaling.factor": 4.0},
+        {"rope.scale_linear": 4.0},
+    ],
+)
+def test_a_factor_without_a_type_is_linear(fields: dict[str, Any], tmp_path: Path) -> None:
+    """As in llama.cpp, for the names of several years."""
+    linear = Llama(config={"rope_scaling": {"rope_type": "linear", "factor": 4.0}})
+    more = {f"llama.{name}": value for name, value in fields.items()}
+    wanted = logits(linear, [7, 3, 42, 1])[-1]
+    data = file_of(Llama(), "F32", text=more)
+    found = last_logits(written(tmp_path, data), [7, 3, 42, 1])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(
+    ("fields", "factors", "said"),
+    [
+        ({"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, 0, "type=yarn by 4.0 is not"),
+        ({"rope.scaling.factor": 2.0}, 4, "by 2.0 and rope_freqs.weight is not supported"),
+        ({"attention.causal": False}, 0, "attention.causal=False is not supported"),
+    ],
+)
+def test_fields_that_change_the_logits_are_not_ignored(
+    fields: dict[str, Any], factors: int, said: str, tmp_path: Path
+) -> None:
+    more = {"rope_freqs.weight": stored(np.full(4, factors, np.float32), "F32")} if factors else {}
+    text = {f"llama.{name}": value for name, value in fields.items()}
+    data = file_of(Llama(words=20, layers=1), "F32", more=more, text=text)
+    with pytest.raises(RelaxAotError, match=said):
+        rx.load_llm(written(tmp_path, data), context=8)
 
 
 @pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in KINDS.values() if k.decode])

@@ -4,14 +4,17 @@ stored less 1, and a gate by GELU."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.layers import ACTIVATIONS
 
-NAME = "GemmaForCausalLM"
+NAME, KIND = "GemmaForCausalLM", "gemma"
 LONGEST = 8192
+DEFAULTS: Mapping[str, Any] = {"num_key_value_heads": 16}
 TANH = "gelu_pytorch_tanh"
 
 
@@ -19,13 +22,13 @@ def shape_of(config: Config) -> decoder.Shape:
     """What the configuration says."""
     kind = config.fields.get("hidden_act")
     # Early files say "gelu", but their models were trained with the approximation by tanh.
-    return family(config.filled(hidden_activation=TANH if kind in (None, "gelu") else kind))
+    activation = TANH if kind in (None, "gelu") else kind
+    return family(Config(config.file, {**config.fields, "hidden_activation": activation}))
 
 
 def family(config: Config) -> decoder.Shape:
     """What Gemma, Gemma 2 and Gemma 3 share."""
     config = config.filled(head_dim=256, hidden_activation=TANH, tie_word_embeddings=True)
-    config.only("use_bidirectional_attention", False)
     config.only("hidden_activation", *ACTIVATIONS)
     shape, bias = decoder.shape_of(config), config.flag("attention_bias")
     return replace(

@@ -4,19 +4,27 @@ scores and logits, and norms behind attention and products, too."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.architectures import gemma
 from relax_aot.frontends.llm.config import Config
 
-NAME = "Gemma2ForCausalLM"
+NAME, KIND = "Gemma2ForCausalLM", "gemma2"
 LONGEST = 8192
+DEFAULTS: Mapping[str, Any] = {
+    "num_key_value_heads": 4,
+    "sliding_window": 4096,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+}
 
 
 def shape_of(config: Config) -> decoder.Shape:
     """What the configuration says."""
-    shape = normalized(config.filled(sliding_window=4096))
+    shape = normalized(config)
     return decoder.windowed(config, shape, lambda number: number % 2 == 0)
 
 

@@ -4,13 +4,16 @@ are written as it is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 
-NAME = "LlamaForCausalLM"
+NAME, KIND = "LlamaForCausalLM", "llama"
 LONGEST = 2048
+DEFAULTS: Mapping[str, Any] = {}
 
 
 def shape_of(config: Config) -> decoder.Shape:

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 
-NAME = "MistralForCausalLM"
+NAME, KIND = "MistralForCausalLM", "mistral"
 LONGEST = 131072
+DEFAULTS: Mapping[str, Any] = {"num_key_value_heads": 8, "sliding_window": 4096}
 
 
 def shape_of(config: Config) -> decoder.Shape:

@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.experts import Experts
 
-NAME = "MixtralForCausalLM"
+NAME, KIND = "MixtralForCausalLM", "mixtral"
 LONGEST = 131072
+DEFAULTS: Mapping[str, Any] = {
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 1000000.0,
+}
 
 
 def shape_of(config: Config) -> decoder.Shape:
     """What the configuration says."""
-    config = config.filled(num_local_experts=8, num_experts_per_tok=2)
     count = config.size("num_local_experts")
     experts = Experts(
         count=count,

@@ -4,7 +4,9 @@ the same rows; a part of each head is rotated."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
@@ -12,8 +14,9 @@ from relax_aot.frontends.llm.layers import Net
 from relax_aot.frontends.llm.rotary import share
 from relax_aot.ir.graph import Var
 
-NAME = "PhiForCausalLM"
+NAME, KIND = "PhiForCausalLM", "phi"
 LONGEST = 2048
+DEFAULTS: Mapping[str, Any] = {}
 
 
 def shape_of(config: Config) -> decoder.Shape:

@@ -4,27 +4,25 @@ and values, and one for both products of the gate; a part of each head may be ro
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from typing import Any
 
 from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.rotary import kind_of, parameters, share
 
-NAME = "Phi3ForCausalLM"
+NAME, KIND = "Phi3ForCausalLM", "phi3"
 LONGEST = 4096
-LONG = ("longrope", "su", "yarn")
+DEFAULTS: Mapping[str, Any] = {"rms_norm_eps": 1e-05, "original_max_position_embeddings": 4096}
+LONG = ("su", "yarn")
 """Names of LongRoPE in files of Phi-3."""
-ORIGINAL, WHOLE = "original_max_position_embeddings", "max_position_embeddings"
 
 
 def shape_of(config: Config) -> decoder.Shape:
-    """What the configuration says. Texts up to the original context take the short factors of
-    LongRoPE, longer ones others, for keys in the caches, too: the context ends there."""
-    given, longest = parameters(config), config.size(WHOLE)
+    """What the configuration says."""
+    given = parameters(config)
     if given is not None and kind_of(given) in LONG:
-        original = (given if ORIGINAL in given else config).size(ORIGINAL, 4096)
-        own = {**given.fields, "rope_type": "longrope", ORIGINAL: original, WHOLE: longest}
-        config = Config(config.file, {**config.fields, "rope_parameters": own})
-        longest = min(longest, original)
-    shape = replace(decoder.shape_of(config, share(config, 1.0)), longest=longest)
+        own = {**given.fields, "rope_type": "longrope"}
+        config = Config(config.file, {**config.fields, "rope_scaling": own})
+    shape = decoder.shape_of(config, share(config, 1.0))
     return decoder.windowed(config, shape, lambda _: True)

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 
-NAME = "Qwen2ForCausalLM"
+NAME, KIND = "Qwen2ForCausalLM", "qwen2"
 LONGEST = 32768
+DEFAULTS: Mapping[str, Any] = {"num_key_value_heads": 32, "sliding_window": 4096}
 
 
 def shape_of(config: Config) -> decoder.Shape:

@@ -4,27 +4,39 @@ one that all tokens take."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from relax_aot.frontends.llm import decoder
-from relax_aot.frontends.llm.architectures import qwen2
 from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.experts import Experts
 
-NAME = "Qwen2MoeForCausalLM"
+NAME, KIND = "Qwen2MoeForCausalLM", "qwen2_moe"
 LONGEST = 32768
+DEFAULTS: Mapping[str, Any] = {
+    "num_key_value_heads": 16,
+    "sliding_window": 4096,
+    "num_experts": 60,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 1408,
+    "shared_expert_intermediate_size": 5632,
+}
 
 
 def shape_of(config: Config) -> decoder.Shape:
     """What the configuration says."""
-    config.only("qkv_bias", True)
+    shape = replace(decoder.shape_of(config), input_bias=config.flag("qkv_bias", default=True))
+    last = config.count("max_window_layers", 28)
+    shape = decoder.used_windows(config, shape, lambda number: number % 2 == 0 and number < last)
     experts = replace(experts_in(config), shared=config.size("shared_expert_intermediate_size"))
-    return with_experts(config, qwen2.shape_of(config), experts)
+    return with_experts(config, shape, experts)
 
 
 def experts_in(config: Config) -> Experts:
     """What Qwen2-MoE and Qwen3-MoE share."""
-    count = config.size("num_experts")
+    # Qwen3-MoE of version 5 has another name for it.
+    count = config.size("num_local_experts" if "num_local_experts" in config else "num_experts")
     return Experts(
         count=count,
         chosen=config.size("num_experts_per_tok", most=count),

@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from relax_aot.frontends.llm import decoder
 from relax_aot.frontends.llm.config import Config
 
-NAME = "SmolLM3ForCausalLM"
+NAME, KIND = "SmolLM3ForCausalLM", "smollm3"
 LONGEST = 32768
+DEFAULTS: Mapping[str, Any] = {
+    "num_key_value_heads": 4,
+    "rope_theta": 2000000.0,
+    "tie_word_embeddings": True,
+}
 
 
 def shape_of(config: Config) -> decoder.Shape:
@@ -29,6 +36,5 @@ def shape_of(config: Config) -> decoder.Shape:
         for layer, rotated in zip(shape.layers, rotates, strict=True)
     ]
     shape = replace(shape, layers=tuple(layers))
-    if not config.flag("use_sliding_window"):
-        return shape
-    return decoder.windowed(config, shape, lambda number: not rotates[number])
+    uses = config.flag("use_sliding_window")
+    return decoder.windowed(config, shape, lambda number: uses and not rotates[number])
