@@ -73,11 +73,16 @@ static inline raot_lanes raot_lanes_fma_lanes(raot_lanes a, raot_lanes b, raot_l
 
 #define RAOT_ALL (RAOT_TILE_COLUMNS / RAOT_LANES)
 #define RAOT_STRIP_HIGH 6
-/* Steps of a strip of decoded weights, and rows that it is decoded for. */
+/*
+ *     RAOT_STRIP       steps of a strip of decoded weights
+ *     RAOT_GROUP_ROWS  rows that a strip is decoded for
+ *     RAOT_FETCH       the cache is asked for packed weights so many steps before they are decoded
+ */
 #if !defined(RAOT_STRIP)
 #define RAOT_STRIP 128
 #define RAOT_GROUP_ROWS 96
 #endif
+#define RAOT_FETCH 64
 
 #if defined(__clang__)
 #define RAOT_UNROLL_STEPS
@@ -98,6 +103,36 @@ static inline void raot_lanes_bytes(int8x16_t bytes, raot_lanes *decoded)
     decoded[3] = vcvtq_f32_s32(vmovl_high_s16(high));
 }
 #endif
+
+/*
+ * RAOT_WIDE vectors of one step as floats, the first of them at column `half`, which is 0 or
+ * RAOT_Q4_BYTES for weights of 4 bits. `bits` and `half` are constants in every call.
+ */
+__attribute__((always_inline)) static inline void raot_decode_wide(const int32_t bits,
+                                                                   const int32_t half,
+                                                                   const uint8_t *packed,
+                                                                   raot_lanes decoded[RAOT_WIDE])
+{
+#if defined(__ARM_NEON)
+    const int8x8_t bytes = vld1_s8((const int8_t *)packed);
+    const int8x8_t low = vshr_n_s8(vshl_n_s8(bytes, 4), 4);
+    const int8x8_t high = vshr_n_s8(bytes, 4);
+    const int16x8_t weights = vmovl_s8(bits == 8 ? bytes : half == 0 ? low : high);
+    decoded[0] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(weights)));
+    decoded[1] = vcvtq_f32_s32(vmovl_high_s16(weights));
+#else
+    RAOT_UNROLL
+    for (int32_t w = 0; w < RAOT_WIDE; w++) {
+        const int32_t column = half + w * RAOT_LANES;
+        if (bits == 8) {
+            decoded[w] = raot_lanes_s8((const int8_t *)packed + w * RAOT_LANES);
+        } else {
+            decoded[w] = column < RAOT_Q4_BYTES ? raot_lanes_low(packed + column)
+                                                : raot_lanes_high(packed + column - RAOT_Q4_BYTES);
+        }
+    }
+#endif
+}
 
 /* One step of weights as floats; `bits` is a constant in every call. */
 __attribute__((always_inline)) static inline void
@@ -166,28 +201,35 @@ raot_groups_row(const int32_t bits, float *sums, const float *left, const void *
     }
 }
 
-#if RAOT_LANES * RAOT_WIDE == RAOT_TILE_COLUMNS
+/* Weights for so many rows are decoded in registers, those for more rows in strips. */
+#if RAOT_LANES == 16
+#define RAOT_UNPACKED_ROWS 6
+#else
+#define RAOT_UNPACKED_ROWS 1
+#endif
+
+#if RAOT_UNPACKED_ROWS > 1
 /* Some rows and all columns, with the sums of groups and of all in registers. */
 __attribute__((always_inline)) static inline void
 raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const float *left,
                  const void *weights, const float *scales, const struct raot_groups *sizes)
 {
-    raot_lanes total[RAOT_HIGH][RAOT_WIDE];
+    raot_lanes total[RAOT_UNPACKED_ROWS][RAOT_ALL];
 
     RAOT_UNROLL
     for (int32_t r = 0; r < rows; r++) {
         RAOT_UNROLL
-        for (int32_t w = 0; w < RAOT_WIDE; w++) {
+        for (int32_t w = 0; w < RAOT_ALL; w++) {
             total[r][w] = (raot_lanes){0};
         }
     }
     for (int32_t k = 0; k < sizes->depth; scales += RAOT_TILE_COLUMNS) {
         const int32_t last = sizes->depth - k < sizes->group ? sizes->depth : k + sizes->group;
-        raot_lanes sum[RAOT_HIGH][RAOT_WIDE];
+        raot_lanes sum[RAOT_UNPACKED_ROWS][RAOT_ALL];
         RAOT_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             RAOT_UNROLL
-            for (int32_t w = 0; w < RAOT_WIDE; w++) {
+            for (int32_t w = 0; w < RAOT_ALL; w++) {
                 sum[r][w] = (raot_lanes){0};
             }
         }
@@ -198,13 +240,13 @@ raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const floa
             for (int32_t r = 0; r < rows; r++) {
                 const float by = left[r * sizes->left_row + k];
                 RAOT_UNROLL
-                for (int32_t w = 0; w < RAOT_WIDE; w++) {
+                for (int32_t w = 0; w < RAOT_ALL; w++) {
                     sum[r][w] = raot_lanes_fma(by, decoded[w], sum[r][w]);
                 }
             }
         }
         RAOT_UNROLL
-        for (int32_t w = 0; w < RAOT_WIDE; w++) {
+        for (int32_t w = 0; w < RAOT_ALL; w++) {
             const raot_lanes scale = raot_lanes_load(scales + w * RAOT_LANES);
             RAOT_UNROLL
             for (int32_t r = 0; r < rows; r++) {
@@ -215,43 +257,46 @@ raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const floa
     RAOT_UNROLL
     for (int32_t r = 0; r < rows; r++) {
         RAOT_UNROLL
-        for (int32_t w = 0; w < RAOT_WIDE; w++) {
+        for (int32_t w = 0; w < RAOT_ALL; w++) {
             raot_lanes_store(&sums[r * RAOT_TILE_COLUMNS + w * RAOT_LANES], total[r][w]);
         }
     }
 }
 
-/* Few rows: weights are decoded in registers. */
+/* Two to RAOT_UNPACKED_ROWS rows. */
 __attribute__((always_inline)) static inline void
 raot_groups_few(const int32_t bits, float *sums, const float *left, const void *weights,
                 const float *scales, const struct raot_groups *sizes)
 {
-    int32_t r = 0;
-    for (; r + 6 <= sizes->rows; r += 6) {
-        raot_groups_high(bits, 6, sums + r * RAOT_TILE_COLUMNS, left + r * sizes->left_row, weights,
-                         scales, sizes);
-    }
-    for (; r + 2 <= sizes->rows; r += 2) {
-        raot_groups_high(bits, 2, sums + r * RAOT_TILE_COLUMNS, left + r * sizes->left_row, weights,
-                         scales, sizes);
-    }
-    for (; r < sizes->rows; r++) {
-        raot_groups_high(bits, 1, sums + r * RAOT_TILE_COLUMNS, left + r * sizes->left_row, weights,
-                         scales, sizes);
+    switch (sizes->rows) {
+    case 2:
+        raot_groups_high(bits, 2, sums, left, weights, scales, sizes);
+        break;
+    case 3:
+        raot_groups_high(bits, 3, sums, left, weights, scales, sizes);
+        break;
+    case 4:
+        raot_groups_high(bits, 4, sums, left, weights, scales, sizes);
+        break;
+    case 5:
+        raot_groups_high(bits, 5, sums, left, weights, scales, sizes);
+        break;
+    default:
+        raot_groups_high(bits, RAOT_UNPACKED_ROWS, sums, left, weights, scales, sizes);
+        break;
     }
 }
-#define RAOT_UNPACKED_ROWS 6
-#else
-#define RAOT_UNPACKED_ROWS 0
 #endif
 
 /*
  * A strip of decoded weights: some of the columns, and steps of one group or of several whole ones.
- * `kept` has the sums of a group that began in the strip before, or zeros. Where the strip ends a
- * group (`ends`), all its groups are added to `sums`.
+ * The first tile of rows decodes it from `packed`, RAOT_FETCH steps behind its prefetch. `kept` has
+ * the sums of a group that began in the strip before, or zeros. Where the strip ends a group
+ * (`ends`), all its groups are added to `sums`.
  */
 struct raot_strip {
-    const float *weights;
+    float *weights;
+    const uint8_t *packed;
     const float *scales;
     int32_t steps;
     int32_t group;
@@ -259,15 +304,37 @@ struct raot_strip {
     int32_t ends;
 };
 
-/* `rows` is a constant in every call. */
-__attribute__((always_inline)) static inline void raot_strip_rows(const int32_t rows,
-                                                                  const struct raot_strip *strip,
-                                                                  const float *left, float *partial,
-                                                                  float *sums)
+/* One step of the first tile: weights are decoded, multiplied and stored. */
+#define RAOT_DECODE_STEP()                                                                     \
+    do {                                                                                       \
+        const uintptr_t next = (uintptr_t)packed + RAOT_FETCH * (uintptr_t)bytes;              \
+        raot_lanes factor[RAOT_WIDE];                                                          \
+        __builtin_prefetch((const void *)next);                                                \
+        raot_decode_wide(bits, half, packed, factor);                                          \
+        RAOT_UNROLL                                                                            \
+        for (int32_t w = 0; w < RAOT_WIDE; w++) {                                              \
+            raot_lanes_store(&weights[w * RAOT_LANES], factor[w]);                             \
+        }                                                                                      \
+        RAOT_UNROLL                                                                            \
+        for (int32_t r = 0; r < rows; r++) {                                                   \
+            RAOT_UNROLL                                                                        \
+            for (int32_t w = 0; w < RAOT_WIDE; w++) {                                          \
+                kept[r][w] = raot_lanes_fma(left[r * strip->left_row], factor[w], kept[r][w]); \
+            }                                                                                  \
+        }                                                                                      \
+        packed += bytes;                                                                       \
+    } while (0)
+
+/* `bits`, `half` and `rows` are constants in every call; without `bits`, weights are decoded. */
+__attribute__((always_inline)) static inline void
+raot_strip_rows(const int32_t bits, const int32_t half, const int32_t rows,
+                const struct raot_strip *strip, const float *left, float *partial, float *sums)
 {
     const int32_t wide = RAOT_WIDE;
     const int32_t some = 0;
-    const float *weights = strip->weights;
+    const int32_t bytes = bits == 8 ? RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
+    const uint8_t *packed = strip->packed;
+    float *weights = strip->weights;
     const float *scales = strip->scales;
     raot_lanes kept[RAOT_STRIP_HIGH][RAOT_TILE_COLUMNS / RAOT_LANES];
     raot_lanes total[RAOT_STRIP_HIGH][RAOT_TILE_COLUMNS / RAOT_LANES];
@@ -284,9 +351,31 @@ __attribute__((always_inline)) static inline void raot_strip_rows(const int32_t 
     }
     for (int32_t first = 0; first < strip->steps; first += strip->group) {
         const int32_t rest = strip->steps - first;
+        int32_t k = rest < strip->group ? rest : strip->group;
+#if defined(RAOT_STEPS)
+        for (; bits == 0 && k >= RAOT_STEPS; k -= RAOT_STEPS) {
+            raot_steps by[RAOT_STRIP_HIGH];
+            RAOT_UNROLL
+            for (int32_t r = 0; r < rows; r++) {
+                by[r] = raot_steps_load(&left[r * strip->left_row]);
+            }
+            RAOT_UNROLL
+            for (int32_t s = 0; s < RAOT_STEPS; s++) {
+                RAOT_STEP(weights, raot_lanes_step(by[r], s, factor[w], kept[r][w]));
+                weights += RAOT_TILE_COLUMNS;
+                RAOT_APART();
+            }
+            left += RAOT_STEPS;
+        }
+#endif
         RAOT_UNROLL_STEPS
-        for (int32_t k = rest < strip->group ? rest : strip->group; k > 0; k--) {
-            RAOT_STEP(weights, raot_lanes_fma(left[r * strip->left_row], factor[w], kept[r][w]));
+        for (; k > 0; k--) {
+            if (bits != 0) {
+                RAOT_DECODE_STEP();
+            } else {
+                RAOT_STEP(weights,
+                          raot_lanes_fma(left[r * strip->left_row], factor[w], kept[r][w]));
+            }
             weights += RAOT_TILE_COLUMNS;
             left++;
         }
@@ -323,23 +412,56 @@ __attribute__((always_inline)) static inline void raot_strip_tile(int32_t rows,
 {
     switch (rows) {
     case 1:
-        raot_strip_rows(1, strip, left, partial, sums);
+        raot_strip_rows(0, 0, 1, strip, left, partial, sums);
         break;
     case 2:
-        raot_strip_rows(2, strip, left, partial, sums);
+        raot_strip_rows(0, 0, 2, strip, left, partial, sums);
         break;
     case 3:
-        raot_strip_rows(3, strip, left, partial, sums);
+        raot_strip_rows(0, 0, 3, strip, left, partial, sums);
         break;
     case 4:
-        raot_strip_rows(4, strip, left, partial, sums);
+        raot_strip_rows(0, 0, 4, strip, left, partial, sums);
         break;
     case 5:
-        raot_strip_rows(5, strip, left, partial, sums);
+        raot_strip_rows(0, 0, 5, strip, left, partial, sums);
         break;
     default:
-        raot_strip_rows(RAOT_STRIP_HIGH, strip, left, partial, sums);
+        raot_strip_rows(0, 0, RAOT_STRIP_HIGH, strip, left, partial, sums);
         break;
+    }
+}
+
+/* The first tile of a strip that starts at column `c`, whose weights it decodes. */
+__attribute__((always_inline)) static inline void raot_strip_first(const int32_t bits, int32_t c,
+                                                                   const struct raot_strip *strip,
+                                                                   const float *left,
+                                                                   float *partial, float *sums)
+{
+    if (bits == 8 || c < RAOT_Q4_BYTES) {
+        raot_strip_rows(bits, 0, RAOT_STRIP_HIGH, strip, left, partial, sums);
+    } else {
+        raot_strip_rows(bits, RAOT_Q4_BYTES, RAOT_STRIP_HIGH, strip, left, partial, sums);
+    }
+}
+
+/* A strip of weights for fewer rows than a tile has. */
+__attribute__((always_inline)) static inline void raot_decode_strip(const int32_t bits,
+                                                                    const void *weights,
+                                                                    int32_t first, int32_t steps,
+                                                                    float *strip)
+{
+    const int32_t bytes = bits == 8 ? RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
+
+    for (int32_t k = 0; k < steps; k++) {
+        raot_lanes decoded[RAOT_ALL];
+        raot_decode_step(bits, weights, first + k, decoded);
+        __builtin_prefetch((const void *)((uintptr_t)weights +
+                                          (uintptr_t)(first + k + RAOT_FETCH) * (uintptr_t)bytes));
+        RAOT_UNROLL
+        for (int32_t w = 0; w < RAOT_ALL; w++) {
+            raot_lanes_store(&strip[k * RAOT_TILE_COLUMNS + w * RAOT_LANES], decoded[w]);
+        }
     }
 }
 
@@ -367,17 +489,8 @@ raot_groups_strips(const int32_t bits, int32_t rows, float *sums, const float *l
         const int32_t ends = steps == rest || group <= most || begun + steps == group ? 1 : 0;
         int32_t high;
 
-        for (int32_t k = 0; k < steps; k++) {
-            raot_lanes decoded[RAOT_ALL];
-            raot_decode_step(bits, weights, first + k, decoded);
-            if (first + k + RAOT_STRIP < sizes->depth) {
-                __builtin_prefetch((const int8_t *)weights + (first + k + RAOT_STRIP) * bytes);
-            }
-            RAOT_UNROLL
-            for (int32_t w = 0; w < RAOT_ALL; w++) {
-                const int32_t at = k * RAOT_TILE_COLUMNS + w * RAOT_LANES;
-                raot_lanes_store(&decoded_strip[at], decoded[w]);
-            }
+        if (rows < RAOT_STRIP_HIGH) {
+            raot_decode_strip(bits, weights, first, steps, decoded_strip);
         }
         for (int32_t r = 0; r < rows; r += high) {
             const float *const from = left + r * sizes->left_row + first;
@@ -386,13 +499,20 @@ raot_groups_strips(const int32_t bits, int32_t rows, float *sums, const float *l
                 const int32_t at = r * RAOT_TILE_COLUMNS + c;
                 const struct raot_strip strip = {
                     .weights = decoded_strip + c,
+                    .packed =
+                        (const uint8_t *)weights + first * bytes + (bits == 8 ? c : c % bytes),
                     .scales = scales + first / group * RAOT_TILE_COLUMNS + c,
                     .steps = steps,
                     .group = group,
                     .left_row = sizes->left_row,
                     .ends = ends,
                 };
-                raot_strip_tile(high, &strip, from, group > most ? &partial[at] : NULL, &sums[at]);
+                float *const begun_sums = group > most ? &partial[at] : NULL;
+                if (r == 0 && high == RAOT_STRIP_HIGH) {
+                    raot_strip_first(bits, c, &strip, from, begun_sums, &sums[at]);
+                } else {
+                    raot_strip_tile(high, &strip, from, begun_sums, &sums[at]);
+                }
             }
         }
         first += steps;
@@ -404,7 +524,7 @@ __attribute__((always_inline)) static inline void
 raot_groups_rows(const int32_t bits, float *sums, const float *left, const void *weights,
                  const float *scales, const struct raot_groups *sizes)
 {
-#if RAOT_UNPACKED_ROWS > 0
+#if RAOT_UNPACKED_ROWS > 1
     if (sizes->rows <= RAOT_UNPACKED_ROWS) {
         raot_groups_few(bits, sums, left, weights, scales, sizes);
         return;
@@ -416,6 +536,23 @@ raot_groups_rows(const int32_t bits, float *sums, const float *left, const void 
                            sums + r * RAOT_TILE_COLUMNS, left + r * sizes->left_row, weights,
                            scales, sizes);
     }
+}
+
+/* Functions of their own, so that the compiler allots the registers of one row separately. */
+__attribute__((noinline, unused)) static void raot_groups_rows_q8(float *sums, const float *left,
+                                                                  const void *weights,
+                                                                  const float *scales,
+                                                                  const struct raot_groups *sizes)
+{
+    raot_groups_rows(8, sums, left, weights, scales, sizes);
+}
+
+__attribute__((noinline, unused)) static void raot_groups_rows_q4(float *sums, const float *left,
+                                                                  const void *weights,
+                                                                  const float *scales,
+                                                                  const struct raot_groups *sizes)
+{
+    raot_groups_rows(4, sums, left, weights, scales, sizes);
 }
 
 #endif
