@@ -37,7 +37,10 @@ def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
     on no loop around the contraction: other loops stay whole."""
     found = contraction_of(stmt, w.bounds)
     roles = weighted(found, context.constants) if found is not None else None
-    if roles is not None:
+    if found is not None and roles is not None:
+        joined = collapsed(found)
+        if joined is not found:
+            roles = replace(roles, collapsed=weighted(joined, context.constants))
         for strategy in context.target.strategies:
             if emit := strategy(roles, w, context):
                 return emit

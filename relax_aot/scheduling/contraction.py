@@ -357,7 +357,8 @@ def follow(place: Load | Store, outer: For, inner: For) -> bool:
 class Weighted:
     """An integer contraction of `x` with constant weights `w`, and the roles of its loops.
     `channel` moves w alone, `positions` move x alone (positions of the output), `shared` move
-    both or neither. `counts`: iterations of each reduction where no window is clipped."""
+    both or neither. `counts`: iterations of each reduction where no window is clipped.
+    `collapsed`: the same with two loops over positions as one, where there are such."""
 
     shared: tuple[For, ...]
     positions: tuple[For, ...]
@@ -371,6 +372,7 @@ class Weighted:
     w: Load
     w_zero: int
     after: tuple[Stmt, ...]
+    collapsed: Weighted | None = None
 
     @property
     def depth(self) -> int:

@@ -17,7 +17,16 @@ from relax_aot.ir.loops import Buffer
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.parse import parse
 from relax_aot.ir.unused import without_unused_module
-from relax_aot.microkernels import all_micro_kernels, convolve, dsp, functions, groups, mve, outside
+from relax_aot.microkernels import (
+    all_micro_kernels,
+    convolve,
+    dsp,
+    dsp_pairs,
+    functions,
+    groups,
+    mve,
+    outside,
+)
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
 from relax_aot.verify.emulate import emulate
@@ -29,7 +38,8 @@ BOARDS = {
     "mps3-an547": (*mve.MICRO_KERNELS, *convolve.MICRO_KERNELS, *groups.FLOAT_PRODUCTS,
                    *groups.DOTS["_mve"], *functions.MICRO_KERNELS,
                    *outside.MICRO_KERNELS),
-    "mps2-an386": (*dsp.MICRO_KERNELS, *groups.FLOAT_PRODUCTS, *groups.DOTS["_s16"]),
+    "mps2-an386": (*dsp.MICRO_KERNELS, *dsp_pairs.MICRO_KERNELS,
+                   *groups.FLOAT_PRODUCTS, *groups.DOTS["_s16"]),
 }  # fmt: skip
 HEADERS = list(dict.fromkeys((k.header, board) for board, ks in BOARDS.items() for k in ks))
 NAMES = [f"{header}-{board}" for header, board in HEADERS]

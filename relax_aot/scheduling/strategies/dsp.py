@@ -40,9 +40,8 @@ def columns(found: Weighted, w: Writer, context: Context) -> Emit | None:
         return None
     if not found.has_depth(context.constants):
         return None
-    # 16-bit weights in memory save unpacking; without their zero point some are no bytes.
-    narrow = context.target.compact and found.fits_bytes
-    return _Columns(found, w, f"raot_multiply_{'s8' if narrow else 's16'}").emit
+    kernel = f"raot_multiply_{'s8' if found.fits_bytes else 's16'}"
+    return _Columns(found, w, kernel).emit
 
 
 class _Columns:
@@ -220,11 +219,11 @@ EXAMPLES = (
         target="dsp",
         before=INTEGER_MATMUL,
         after="""
-            kernel @dot(%x: i8[n, 4], %w.interleaved: i16[1, 1, 2, 4], %w.bias: i32[2]) ...
+            kernel @dot(%x: i8[n, 4], %w.interleaved: i8[1, 1, 2, 4], %w.bias: i32[2]) ...
               for column_pair in 0..n // 2 {
             ...
                 micro raot_columns_s8(...
-                micro raot_multiply_s16(...) [2, 1]
+                micro raot_multiply_s8(...) [2, 1]
             ...
               for last in 2*(n // 2)..n {
             ...""",

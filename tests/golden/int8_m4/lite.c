@@ -6,20 +6,20 @@
  * The graph after all passes. Each call below is one function in this file; equal calls share one.
  *
  *     func @main(%t0: i8[1, 6, 7, 3]) {
- *       %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel
- *           @conv_nhwc_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts,
- *           %t1.interleaved_65aa6848, %t1.bias_9d70a654)  # t3
+ *       %t3_2: i8[1, 6, 7, 8], %t3_2.pairs: i16[5, 14, 2], %t3_2.sums: i32[8, 12] = call_kernel
+ *           @conv_nhwc_integer_requantize_t3_2(%t0, %t1.pairs_58363ea4, %t1.bias_9d70a654,
+ *           %t1.scales_ef9ba44a)  # t3
  *       %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel
  *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
  *           %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.bias_ebef2484)  # t6
- *       %t9_2: i8[1, 6, 7, 4], %t9_2.columns: i16[4, 2, 2], %t9_2.sums: i32[4, 2] = call_kernel
- *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2,
- *           %t7.interleaved_5452cbf5, %t7.bias_010b2e11)  # t9
+ *       %t9_2: i8[1, 6, 7, 4], %t9_2.pairs: i16[4, 12, 2], %t9_2.sums: i32[4, 12] = call_kernel
+ *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.pairs_96a56ed8, %t7.bias_010b2e11,
+ *           %t7.scales_fbfacfce)  # t9
  *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)  # t10
  *       %t13_2: i8[1, 36] = view(%t10)  # t13
- *       %t13: i8[1, 5], %t13.columns: i16[18, 2, 2], %t13.sums: i32[6, 2] = call_kernel
- *           @matmul_integer_requantize_t13(%t13_2, %t13_3.interleaved_d76685f6,
- *           %t13_3.bias_827b557b)  # t13
+ *       %t13: i8[1, 5], %t13.pairs: i16[18, 1, 2], %t13.sums: i32[8, 1] = call_kernel
+ *           @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d36dbe3f, %t13_3.bias_e2e8acac,
+ *           %t13_3.scales_b3419448)  # t13
  *       return %t13
  *     }
  */
@@ -30,112 +30,57 @@
 #include "raot/convert.h"
 #include "raot/depthwise_3x3.h"
 #include "raot/function.h"
+#include "raot/gather_pairs.h"
 #include "raot/integer.h"
-#include "raot/multiply_s16.h"
+#include "raot/multiply_pairs.h"
 #include "raot/profile.h"
+#include "raot/requantize_rows.h"
 
 /*
- * %t3_2: i8[1, 6, 7, 8], %t3_2.columns: i16[18, 2, 2], %t3_2.sums: i32[8, 2] = call_kernel
- *     @conv_nhwc_integer_requantize_t3_2(%t0, %conv_2d_factors, %conv_2d_shifts,
- *     %t1.interleaved_65aa6848, %t1.bias_9d70a654)
+ * %t3_2: i8[1, 6, 7, 8], %t3_2.pairs: i16[5, 14, 2], %t3_2.sums: i32[8, 12] = call_kernel
+ *     @conv_nhwc_integer_requantize_t3_2(%t0, %t1.pairs_58363ea4, %t1.bias_9d70a654,
+ *     %t1.scales_ef9ba44a)
  * from t3
  */
-RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
-    const int8_t *restrict t0, const int32_t *restrict conv_2d_factors,
-    const int32_t *restrict conv_2d_shifts, const int16_t *restrict t1_interleaved,
-    const int32_t *restrict t1_bias, int8_t *restrict t3_2, int16_t *restrict columns,
-    int32_t *restrict sums)
+RAOT_NOINLINE static void
+conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int16_t *restrict t1_pairs,
+                                  const int32_t *restrict t1_bias,
+                                  const int32_t *restrict t1_scales, int8_t *restrict t3_2,
+                                  int16_t *restrict pairs, int32_t *restrict sums)
 {
-    for (int32_t column_pair = 0; column_pair < 21; column_pair++) {
-        const int32_t i0 = column_pair * 2 / 7;
-        const int32_t i1 = column_pair * 2 - i0 * 7;
+    for (int32_t i0 = 0; i0 < 6; i0++) {
         const int32_t i3_first = raot_max_i32(1 - i0, 0);
         const int32_t i3_last = raot_min_i32(7 - i0, 3);
-        const int32_t i4_first = raot_max_i32(1 - i1, 0);
-        const int32_t i4_last = raot_min_i32(8 - i1, 3);
-        const int32_t i0_2 = (column_pair * 2 + 1) / 7;
-        const int32_t i1_2 = column_pair * 2 - i0_2 * 7 + 1;
-        const int32_t i3_first_2 = raot_max_i32(1 - i0_2, 0);
-        const int32_t i3_last_2 = raot_min_i32(7 - i0_2, 3);
-        const int32_t i4_first_2 = raot_max_i32(1 - i1_2, 0);
-        const int32_t i4_last_2 = raot_min_i32(8 - i1_2, 3);
-        if (i3_first == 0 && i3_last == 3 && i4_first == 0 && i4_last == 3 && i3_first_2 == 0 &&
-            i3_last_2 == 3 && i4_first_2 == 0 && i4_last_2 == 3) {
-            const struct raot_columns sizes = {
-                .count0 = 3,
-                .step0 = 21,
-                .count1 = 3,
-                .step1 = 3,
-                .count2 = 3,
-                .step2 = 1,
-                .count3 = 1,
-                .step3 = 0,
-            };
-            raot_columns_s8(columns, &t0[i0 * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
-                            &t0[i0_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
-                            &sizes);
-        } else {
-            const struct raot_column sizes_2 = {
-                .zero = -5,
-                .count0 = 3,
-                .first0 = i3_first,
-                .last0 = i3_last,
-                .step0 = 21,
-                .count1 = 3,
-                .first1 = i4_first,
-                .last1 = i4_last,
-                .step1 = 3,
-                .count2 = 3,
-                .first2 = 0,
-                .last2 = 3,
-                .step2 = 1,
-                .count3 = 1,
-                .first3 = 0,
-                .last3 = 1,
-                .step3 = 0,
-            };
-            raot_column_s8(columns, &t0[i0 * 21 + i3_first * 21 + i1 * 3 + i4_first * 3 - 24],
-                           &sizes_2);
-            const struct raot_column sizes_3 = {
-                .zero = -5,
-                .count0 = 3,
-                .first0 = i3_first_2,
-                .last0 = i3_last_2,
-                .step0 = 21,
-                .count1 = 3,
-                .first1 = i4_first_2,
-                .last1 = i4_last_2,
-                .step1 = 3,
-                .count2 = 3,
-                .first2 = 0,
-                .last2 = 3,
-                .step2 = 1,
-                .count3 = 1,
-                .first3 = 0,
-                .last3 = 1,
-                .step3 = 0,
-            };
-            raot_column_s8(&columns[2],
-                           &t0[i0_2 * 21 + i3_first_2 * 21 + i1_2 * 3 + i4_first_2 * 3 - 24],
-                           &sizes_3);
-        }
-        raot_multiply_s16(sums, t1_interleaved, columns, t1_bias, 8, 9);
-        for (int32_t i2 = 0; i2 < 8; i2++) {
-            const int32_t high = (int32_t)raot_shr_i64(
-                (int64_t)sums[i2 * 2] * (int64_t)conv_2d_factors[i2] + INT64_C(1073741824),
-                INT64_C(31));
-            const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
-            const int32_t shifted = raot_shr_i32(sum, conv_2d_shifts[i2]);
-            t3_2[column_pair * 16 + i2] =
-                raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
-            const int32_t high_2 = (int32_t)raot_shr_i64(
-                (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors[i2] + INT64_C(1073741824),
-                INT64_C(31));
-            const int32_t sum_2 = raot_add_i32(high_2, raot_shr_i32(high_2, 31));
-            const int32_t shifted_2 = raot_shr_i32(sum_2, conv_2d_shifts[i2]);
-            t3_2[column_pair * 16 + i2 + 8] =
-                raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted_2, 1), 1) + 4), 4);
-        }
+        const struct raot_gather_pairs sizes = {
+            .zero = -5,
+            .channels = 3,
+            .channel_step = 1,
+            .lines = 3,
+            .first1 = i3_first,
+            .last1 = i3_last,
+            .line_step = 21,
+            .taps = 1,
+            .dilation = 1,
+            .columns = 9,
+            .first = -1,
+            .stride = 1,
+            .width = 7,
+            .column_step = 3,
+            .wide = 14,
+        };
+        raot_gather_pairs_s8(pairs, &t0[i0 * 21 + i3_first * 21 - 21], &sizes);
+        raot_multiply_pairs_3(sums, t1_pairs, pairs, t1_bias, 8, 7, 5);
+        const struct raot_requantize_rows sizes_2 = {
+            .channels = 8,
+            .positions = 7,
+            .channel_step = 1,
+            .step = 8,
+            .sum_step = 12,
+            .zero = 4,
+            .low = 4,
+            .high = 127,
+        };
+        raot_requantize_rows_above(&t3_2[i0 * 56], sums, t1_scales, &sizes_2);
     }
 }
 
@@ -188,46 +133,49 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
 }
 
 /*
- * %t9_2: i8[1, 6, 7, 4], %t9_2.columns: i16[4, 2, 2], %t9_2.sums: i32[4, 2] = call_kernel
- *     @conv_nhwc_integer_requantize_t9_2(%t6_3, %conv_2d_factors_2, %conv_2d_shifts_2,
- *     %t7.interleaved_5452cbf5, %t7.bias_010b2e11)
+ * %t9_2: i8[1, 6, 7, 4], %t9_2.pairs: i16[4, 12, 2], %t9_2.sums: i32[4, 12] = call_kernel
+ *     @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.pairs_96a56ed8, %t7.bias_010b2e11,
+ *     %t7.scales_fbfacfce)
  * from t9
  */
-RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
-    const int8_t *restrict t6_3, const int32_t *restrict conv_2d_factors_2,
-    const int32_t *restrict conv_2d_shifts_2, const int16_t *restrict t7_interleaved,
-    const int32_t *restrict t7_bias, int8_t *restrict t9_2, int16_t *restrict columns,
-    int32_t *restrict sums)
+RAOT_NOINLINE static void
+conv_nhwc_integer_requantize_t9_2(const int8_t *restrict t6_3, const int16_t *restrict t7_pairs,
+                                  const int32_t *restrict t7_bias,
+                                  const int32_t *restrict t7_scales, int8_t *restrict t9_2,
+                                  int16_t *restrict pairs, int32_t *restrict sums)
 {
-    for (int32_t column_pair = 0; column_pair < 21; column_pair++) {
-        const struct raot_columns sizes = {
-            .count0 = 1,
-            .step0 = 0,
-            .count1 = 1,
-            .step1 = 0,
-            .count2 = 8,
-            .step2 = 1,
-            .count3 = 1,
-            .step3 = 0,
+    for (int32_t tile = 0; tile < 4; tile++) {
+        const int32_t positions = raot_min_i32(42 - tile * 12, 12);
+        const struct raot_gather_pairs sizes = {
+            .zero = 0,
+            .channels = 8,
+            .channel_step = 1,
+            .lines = 1,
+            .first1 = 0,
+            .last1 = 1,
+            .line_step = 0,
+            .taps = 1,
+            .dilation = 1,
+            .columns = positions,
+            .first = 0,
+            .stride = 1,
+            .width = positions,
+            .column_step = 8,
+            .wide = 12,
         };
-        raot_columns_s8(columns, &t6_3[column_pair * 16], &t6_3[column_pair * 16 + 8], &sizes);
-        raot_multiply_s16(sums, t7_interleaved, columns, t7_bias, 4, 2);
-        for (int32_t i2 = 0; i2 < 4; i2++) {
-            const int32_t high = (int32_t)raot_shr_i64(
-                (int64_t)sums[i2 * 2] * (int64_t)conv_2d_factors_2[i2] + INT64_C(1073741824),
-                INT64_C(31));
-            const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
-            const int32_t shifted = raot_shr_i32(sum, conv_2d_shifts_2[i2]);
-            t9_2[column_pair * 8 + i2] =
-                raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
-            const int32_t high_2 = (int32_t)raot_shr_i64(
-                (int64_t)sums[i2 * 2 + 1] * (int64_t)conv_2d_factors_2[i2] + INT64_C(1073741824),
-                INT64_C(31));
-            const int32_t sum_2 = raot_add_i32(high_2, raot_shr_i32(high_2, 31));
-            const int32_t shifted_2 = raot_shr_i32(sum_2, conv_2d_shifts_2[i2]);
-            t9_2[column_pair * 8 + i2 + 4] =
-                raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted_2, 1), 1) + 4), 4);
-        }
+        raot_gather_pairs_s8(pairs, &t6_3[tile * 96], &sizes);
+        raot_multiply_pairs_1(sums, t7_pairs, pairs, t7_bias, 4, positions, 4);
+        const struct raot_requantize_rows sizes_2 = {
+            .channels = 4,
+            .positions = positions,
+            .channel_step = 1,
+            .step = 4,
+            .sum_step = 12,
+            .zero = 4,
+            .low = 4,
+            .high = 127,
+        };
+        raot_requantize_rows_above(&t9_2[tile * 48], sums, t7_scales, &sizes_2);
     }
 }
 
@@ -260,43 +208,47 @@ RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int
 }
 
 /*
- * %t13: i8[1, 5], %t13.columns: i16[18, 2, 2], %t13.sums: i32[6, 2] = call_kernel
- *     @matmul_integer_requantize_t13(%t13_2, %t13_3.interleaved_d76685f6, %t13_3.bias_827b557b)
+ * %t13: i8[1, 5], %t13.pairs: i16[18, 1, 2], %t13.sums: i32[8, 1] = call_kernel
+ *     @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d36dbe3f, %t13_3.bias_e2e8acac,
+ *     %t13_3.scales_b3419448)
  * from t13
  */
-RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t13_2,
-                                                        const int16_t *restrict t13_3_interleaved,
-                                                        const int32_t *restrict t13_3_bias,
-                                                        int8_t *restrict t13,
-                                                        int16_t *restrict columns,
-                                                        int32_t *restrict sums)
+RAOT_NOINLINE static void
+matmul_integer_requantize_t13(const int8_t *restrict t13_2, const int16_t *restrict t13_3_pairs,
+                              const int32_t *restrict t13_3_bias,
+                              const int32_t *restrict t13_3_scales, int8_t *restrict t13,
+                              int16_t *restrict pairs, int32_t *restrict sums)
 {
-    const struct raot_column sizes = {
+    const struct raot_gather_pairs sizes = {
         .zero = 0,
-        .count0 = 1,
-        .first0 = 0,
-        .last0 = 1,
-        .step0 = 0,
-        .count1 = 1,
+        .channels = 36,
+        .channel_step = 1,
+        .lines = 1,
         .first1 = 0,
         .last1 = 1,
-        .step1 = 0,
-        .count2 = 36,
-        .first2 = 0,
-        .last2 = 36,
-        .step2 = 1,
-        .count3 = 1,
-        .first3 = 0,
-        .last3 = 1,
-        .step3 = 0,
+        .line_step = 0,
+        .taps = 1,
+        .dilation = 1,
+        .columns = 1,
+        .first = 0,
+        .stride = 1,
+        .width = 1,
+        .column_step = 1,
+        .wide = 1,
     };
-    raot_column_s8(columns, t13_2, &sizes);
-    raot_multiply_s16(sums, t13_3_interleaved, columns, t13_3_bias, 6, 9);
-    for (int32_t i0 = 0; i0 < 5; i0++) {
-        const int64_t shifted =
-            raot_shr_i64((int64_t)sums[i0 * 2] * INT64_C(1649267456), INT64_C(32));
-        t13[i0] = raot_clamp_i8(raot_shr_i32(raot_shr_i32((int32_t)shifted, 6) + 3, 1));
-    }
+    raot_gather_pairs_s8(pairs, t13_2, &sizes);
+    raot_multiply_pair_row(sums, t13_3_pairs, pairs, t13_3_bias, 8, 18);
+    const struct raot_requantize_rows sizes_2 = {
+        .channels = 5,
+        .positions = 1,
+        .channel_step = 1,
+        .step = 1,
+        .sum_step = 1,
+        .zero = 1,
+        .low = -128,
+        .high = 127,
+    };
+    raot_requantize_rows_nearest(t13, sums, t13_3_scales, &sizes_2);
 }
 
 size_t lite_arena_bytes(void)
@@ -340,45 +292,43 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     int8_t *const t3_2 = raot_at(memory->arena, LITE_OFFSET_T3_2);
     /* i8[1, 6, 7, 4], at most 176 bytes */
     int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
-    /* i16[18, 2, 2], at most 144 bytes */
-    int16_t *const t13_columns = raot_at(memory->arena, LITE_OFFSET_T13_COLUMNS);
-    /* i16[4, 2, 2], at most 32 bytes */
-    int16_t *const t9_2_columns = raot_at(memory->arena, LITE_OFFSET_T9_2_COLUMNS);
+    /* i16[18, 1, 2], at most 80 bytes */
+    int16_t *const t13_pairs = raot_at(memory->arena, LITE_OFFSET_T13_PAIRS);
+    /* i32[8, 1], at most 32 bytes */
+    int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS);
+    /* i16[4, 12, 2], at most 192 bytes */
+    int16_t *const t9_2_pairs = raot_at(memory->arena, LITE_OFFSET_T9_2_PAIRS);
     /* i8[1, 3, 3, 4], at most 48 bytes */
     int8_t *const t10 = raot_at(memory->arena, LITE_OFFSET_T10);
-    /* i32[4, 2], at most 32 bytes */
-    int32_t *const t9_2_sums = raot_at(memory->arena, LITE_OFFSET_T9_2_SUMS);
-    /* i32[6, 2], at most 48 bytes */
-    int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS);
-    /* i16[18, 2, 2], at most 144 bytes */
-    int16_t *const t3_2_columns = raot_at(memory->arena, LITE_OFFSET_T3_2_COLUMNS);
-    /* i8[1, 6, 7, 8], at most 336 bytes */
-    int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
-    /* i32[8, 2], at most 64 bytes */
+    /* i32[8, 12], at most 384 bytes */
     int32_t *const t3_2_sums = raot_at(memory->arena, LITE_OFFSET_T3_2_SUMS);
     /* i32[50], at most 208 bytes */
     int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS);
+    /* i32[4, 12], at most 192 bytes */
+    int32_t *const t9_2_sums = raot_at(memory->arena, LITE_OFFSET_T9_2_SUMS);
     /* i8[85], at most 96 bytes */
     int8_t *const t6_3_plane = raot_at(memory->arena, LITE_OFFSET_T6_3_PLANE);
+    /* i8[1, 6, 7, 8], at most 336 bytes */
+    int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
+    /* i16[5, 14, 2], at most 288 bytes */
+    int16_t *const t3_2_pairs = raot_at(memory->arena, LITE_OFFSET_T3_2_PAIRS);
 
-    RAOT_PROFILE(
-        conv_nhwc_integer_requantize_t3_2,
-        conv_nhwc_integer_requantize_t3_2(in->t0, lite_conv_2d_factors, lite_conv_2d_shifts,
-                                          lite_t1_interleaved_65aa6848, lite_t1_bias_9d70a654, t3_2,
-                                          t3_2_columns, t3_2_sums));
+    RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
+                 conv_nhwc_integer_requantize_t3_2(in->t0, lite_t1_pairs_58363ea4,
+                                                   lite_t1_bias_9d70a654, lite_t1_scales_ef9ba44a,
+                                                   t3_2, t3_2_pairs, t3_2_sums));
     RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
                  depthwise_nhwc_integer_requantize_t6_3(
                      t3_2, lite_depthwise_conv_2d_factors, lite_depthwise_conv_2d_shifts,
                      lite_t6_windows_5db5074a, lite_t6_bias_ebef2484, t6_3, t6_3_plane, t6_3_sums));
-    RAOT_PROFILE(
-        conv_nhwc_integer_requantize_t9_2,
-        conv_nhwc_integer_requantize_t9_2(t6_3, lite_conv_2d_factors_2, lite_conv_2d_shifts_2,
-                                          lite_t7_interleaved_5452cbf5, lite_t7_bias_010b2e11, t9_2,
-                                          t9_2_columns, t9_2_sums));
+    RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
+                 conv_nhwc_integer_requantize_t9_2(t6_3, lite_t7_pairs_96a56ed8,
+                                                   lite_t7_bias_010b2e11, lite_t7_scales_fbfacfce,
+                                                   t9_2, t9_2_pairs, t9_2_sums));
     RAOT_PROFILE(average_pool_nhwc_t10, average_pool_nhwc_t10(t9_2, t10));
     RAOT_PROFILE(matmul_integer_requantize_t13,
-                 matmul_integer_requantize_t13(t10, lite_t13_3_interleaved_d76685f6,
-                                               lite_t13_3_bias_827b557b, out->t13, t13_columns,
-                                               t13_sums));
+                 matmul_integer_requantize_t13(t10, lite_t13_3_pairs_d36dbe3f,
+                                               lite_t13_3_bias_e2e8acac, lite_t13_3_scales_b3419448,
+                                               out->t13, t13_pairs, t13_sums));
     return RAOT_OK;
 }

@@ -67,12 +67,12 @@
 #define LITE_NUMERICS_ORDERED 0
 
 /* Fixed sizes. */
-#define LITE_ALIGNMENT 16    /* alignment of arena in bytes */
-#define LITE_T0_BYTES 126    /* bytes of in->t0 */
-#define LITE_T0_COUNT 126    /* elements of in->t0 */
-#define LITE_T13_BYTES 5     /* bytes of out->t13 */
-#define LITE_T13_COUNT 5     /* elements of out->t13 */
-#define LITE_ARENA_BYTES 976 /* bytes of memory.arena */
+#define LITE_ALIGNMENT 16     /* alignment of arena in bytes */
+#define LITE_T0_BYTES 126     /* bytes of in->t0 */
+#define LITE_T0_COUNT 126     /* elements of in->t0 */
+#define LITE_T13_BYTES 5      /* bytes of out->t13 */
+#define LITE_T13_COUNT 5      /* elements of out->t13 */
+#define LITE_ARENA_BYTES 1008 /* bytes of memory.arena */
 
 #include "lite_layout.h"
 

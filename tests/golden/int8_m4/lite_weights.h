@@ -9,19 +9,18 @@
 
 #include <stdint.h>
 
-extern const int32_t lite_conv_2d_factors[8];              /* i32[8] */
-extern const int32_t lite_conv_2d_shifts[8];               /* i32[8] */
-extern const int32_t lite_depthwise_conv_2d_factors[8];    /* i32[8] */
-extern const int32_t lite_depthwise_conv_2d_shifts[8];     /* i32[8] */
-extern const int32_t lite_conv_2d_factors_2[4];            /* i32[4] */
-extern const int32_t lite_conv_2d_shifts_2[4];             /* i32[4] */
-extern const int16_t lite_t1_interleaved_65aa6848[288];    /* i16[4, 9, 2, 4] */
-extern const int32_t lite_t1_bias_9d70a654[8];             /* i32[8] */
-extern const int16_t lite_t6_windows_5db5074a[80];         /* i16[8, 10] */
-extern const int32_t lite_t6_bias_ebef2484[8];             /* i32[8] */
-extern const int16_t lite_t7_interleaved_5452cbf5[32];     /* i16[2, 2, 2, 4] */
-extern const int32_t lite_t7_bias_010b2e11[4];             /* i32[4] */
-extern const int16_t lite_t13_3_interleaved_d76685f6[216]; /* i16[3, 9, 2, 4] */
-extern const int32_t lite_t13_3_bias_827b557b[6];          /* i32[6] */
+extern const int32_t lite_depthwise_conv_2d_factors[8]; /* i32[8] */
+extern const int32_t lite_depthwise_conv_2d_shifts[8];  /* i32[8] */
+extern const int16_t lite_t1_pairs_58363ea4[120];       /* i16[4, 15, 2] */
+extern const int32_t lite_t1_bias_9d70a654[8];          /* i32[8] */
+extern const int32_t lite_t1_scales_ef9ba44a[16];       /* i32[8, 2] */
+extern const int16_t lite_t6_windows_5db5074a[80];      /* i16[8, 10] */
+extern const int32_t lite_t6_bias_ebef2484[8];          /* i32[8] */
+extern const int16_t lite_t7_pairs_96a56ed8[16];        /* i16[2, 4, 2] */
+extern const int32_t lite_t7_bias_010b2e11[4];          /* i32[4] */
+extern const int32_t lite_t7_scales_fbfacfce[8];        /* i32[4, 2] */
+extern const int16_t lite_t13_3_pairs_d36dbe3f[144];    /* i16[2, 18, 2, 2] */
+extern const int32_t lite_t13_3_bias_e2e8acac[8];       /* i32[8] */
+extern const int32_t lite_t13_3_scales_b3419448[10];    /* i32[5, 2] */
 
 #endif

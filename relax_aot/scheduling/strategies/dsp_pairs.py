@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contractions of 8-bit weights for Arm's DSP extension, three positions and two channels at a
+time.
+
+Windows of up to twelve positions are gathered as pairs of 16-bit integers (`gather_pairs.h`).
+Windows of three adjacent columns overlap there. Weights stay bytes, and each block of them is read
+once for all positions. A contraction with one position takes four channels at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_min, interval
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Array
+from relax_aot.ir.loops import Buffer, Lit, Load, Store
+from relax_aot.ir.types import DType
+from relax_aot.microkernels.dsp_pairs import POSITIONS
+from relax_aot.scheduling.contraction import Weighted, step_of, stride, symbols_of
+from relax_aot.scheduling.epilogue import (
+    Requantization,
+    by_channel,
+    direct_store,
+    quantized_add,
+    scale_table,
+)
+from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
+from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
+from relax_aot.scheduling.targets import Context, Emit
+from relax_aot.scheduling.weighted import WHOLE, Span, Tile, Weights, position_tiles, window
+from relax_aot.scheduling.windows import Axis, axis_of
+from relax_aot.scheduling.writer import Writer
+
+CHANNELS = 32
+"""Channels whose sums are kept at once."""
+ROW_CHANNELS = 128
+"""The same for a single position."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """The reduction loops by what windows do along them: `across` is the axis of the last loop
+    over positions, where `column` moves and may be clipped; `line` may be clipped elsewhere;
+    `channel` is never clipped. Without a column, `across` counts positions themselves."""
+
+    across: Axis
+    column: int | None
+    line: int | None
+    channel: int | None
+
+    @property
+    def order(self) -> list[int]:
+        levels = (self.line, self.channel, self.column)
+        return [level for level in levels if level is not None]
+
+
+def _roles_of(found: Weighted) -> _Roles | None:
+    if len(found.reductions) > 3:
+        return None
+    if not found.positions:
+        one = Axis(-1, None, None, 1, 1, 1, 0, ONE, ONE)
+        return _with_rest(found, one, None, list(range(len(found.reductions))))
+    last = found.positions[-1]
+    axis = axis_of(found.x, last, found.reductions, found.counts)
+    if axis is None:  # it moves along several axes of x
+        steps = stride(found.x, last.variable)
+        cut = any(last.variable in symbols_of(loop) for loop in found.reductions)
+        if steps is None or cut:
+            return None
+        axis = Axis(-1, None, None, 1, 1, 1, 0, ONE, steps)
+    column = None if axis.reduction is None else found.reductions.index(axis.reduction)
+    if axis.reduction is None:
+        axis = replace(axis, stride=1, dilation=1, step=step_of(found.x, last.variable))
+    elif symbols_of(axis.reduction) and axis.clips is None:
+        return None
+    rest = [at for at in range(len(found.reductions)) if at != column]
+    if any(last.variable in symbols_of(found.reductions[at]) for at in rest):
+        return None
+    return _with_rest(found, axis, column, rest)
+
+
+def _with_rest(found: Weighted, axis: Axis, column: int | None, rest: list[int]) -> _Roles | None:
+    cut = [at for at in rest if symbols_of(found.reductions[at])]
+    others = [at for at in rest if at not in cut]
+    if len(cut) > 1 or len(rest) > 2:
+        return None
+    line = cut[0] if cut else (others.pop(0) if len(others) > 1 else None)
+    return _Roles(axis, column, line, others[0] if others else None)
+
+
+def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
+    """Three positions and two channels at a time."""
+    if context.target.compact:
+        return None
+    found = found.collapsed or found
+    if found.channel is None or not found.has_depth(context.constants):
+        return None
+    known = found.w.dtype is DType.I8 and found.w.buffer.name in context.balanced
+    if not known or found.w_zero:
+        return None
+    roles = _roles_of(found)
+    if roles is None:
+        return None
+    one, rest = by_channel(found, context.constants) or (None, found)
+    if rest.store is None or stride(rest.store, found.own) is None:
+        one, rest = None, found
+    return _Pairs(found, w, roles, one, rest).emit
+
+
+class _Pairs:
+    """`one`: the epilogue, None where sums do not become bytes; `joint`: rows of positions follow
+    each other; `row`: one position; `three`: windows of three adjacent columns that overlap;
+    `lines`: of pairs; `part`: channels at once."""
+
+    def __init__(
+        self, found: Weighted, w: Writer, roles: _Roles, one: Requantization | None, rest: Weighted
+    ) -> None:
+        self.found, self.w, self.roles, self.one, self.rest = found, w, roles, one, rest
+        self.pack = Weights(found, roles.order, *(one.loads if one else ()))
+        self.last = found.positions[-1].variable if found.positions else ""
+        places = [found.x, rest.store] if one and rest.store else [found.x]
+        self.joint = roles.column is None and found.joined(*places)
+        axis = roles.across
+        self.row = interval(found.tiled(self.joint), w.bounds.open)[1] == 1
+        overlap = (axis.taps, axis.stride, axis.dilation) == (3, 1, 1)
+        self.three = overlap and roles.column is not None and not self.row
+        self.height = 1 if roles.line is None else found.counts[roles.line]
+        self.taps = 1 if roles.column is None else found.counts[roles.column]
+        self.lines = -(-found.depth // self.taps // 2)
+        self.group = 4 if self.row else 2
+        self.part = min(ROW_CHANNELS if self.row else CHANNELS, found.channels)
+
+    @property
+    def steps(self) -> int:
+        """Pairs of weights of a channel."""
+        return round_up(self.lines * self.taps, 2) if self.row else self.lines * self.taps
+
+    def emit(self) -> None:
+        found, w, pack = self.found, self.w, self.pack
+        rows = round_up(found.channels, self.group)
+        shape = (*pack.lead, rows // self.group, self.steps, *(2,) * (self.group // 2))
+        self.weights = pack.buffer(w, "pairs", DType.I16, shape)
+        w.constant(Packed(self.weights, self._packed))
+        self.bias = pack.packed_starts(w, 0, self.group)
+        if self.one is not None:
+            one = self.one
+            shape = (*pack.lead, found.channels, len(one.numbers))
+            self.scales = pack.buffer(w, "scales", one.table_type, shape)
+            w.constant(Packed(self.scales, lambda data: scale_table(one, pack.loops, data)))
+        self.wide = 1 if self.row else POSITIONS + 2 * self.three
+        count = self.steps if self.row else self.lines * (1 if self.three else self.taps)
+        self.pairs = w.buffer("pairs", DType.I16, count, self.wide, 2)
+        self.sums = w.buffer(
+            "sums", DType.I32, round_up(self.part, self.group), 1 if self.row else POSITIONS
+        )
+        if self.row and self.steps > self.lines * self.taps:
+            for half in range(2):
+                end = (Dim.of(self.steps - 1), ZERO, Dim.of(half))
+                w.add(Store(self.pairs, end, Lit(0, DType.I16)))
+        with position_tiles(w, found, 1 if self.row else POSITIONS, self.joint) as tile:
+            at = tile.at(w)
+            self._gather(at, tile.count)
+            self._finish(tile, at)
+
+    def _packed(self, data: Arrays) -> Array:
+        """Weights of two channels in 16 bits: the first one, and 256 times the second one."""
+        values, lead = self.pack.values(data), len(self.pack.lead)
+        outer, channels = values.shape[:lead], self.found.channels
+        values = values.reshape(*outer, channels, -1, self.taps)
+        room = (*outer, round_up(channels, self.group), self.lines * 2, self.taps)
+        values = padded(values, room).reshape(*room[:-2], self.lines, 2, self.taps)
+        steps = np.swapaxes(values, -1, -2).reshape(*room[:-2], self.lines * self.taps, 2)
+        steps = padded(steps, (*room[:-2], self.steps, 2))
+        groups = steps.reshape(*outer, -1, self.group // 2, 2, self.steps, 2)
+        first, second = np.moveaxis(groups.astype(np.int64), -3, 0)
+        both = np.swapaxes(first + 256 * second, -3, -2)
+        return np.asarray(both.reshape([dim.constant for dim in self.weights.shape]))
+
+    def _gather(self, at: Mapping[str, Dim], count: Dim) -> None:
+        w, found, roles = self.w, self.found, self.roles
+        inner = [level for level in (roles.line, roles.channel) if level is not None]
+        spans, first = window(w, found, inner, at)
+        known: dict[int | None, Span] = dict(zip(inner, spans, strict=True))
+        line, channel = (known.get(level, WHOLE) for level in (roles.line, roles.channel))
+        axis, lead, width, columns = roles.across, ZERO, count, count
+        if roles.column is not None:
+            lead, width = at[axis.variable] * axis.stride - axis.before, axis.size
+            index = (ZERO if n == axis.dimension else dim for n, dim in enumerate(first.index))
+            first = Load(first.buffer, tuple(index))
+            columns = count + 2 * self.three
+        w.micro(
+            f"raot_gather_pairs_{found.suffix}", pairs=self.pairs, image=first,
+            zero=found.x_zero, channels=channel.count,
+            channel_step=ONE if roles.channel is None else channel.step, lines=line.count,
+            first1=line.first, last1=line.last, line_step=line.step,
+            taps=1 if self.three else self.taps, dilation=axis.dilation, columns=columns,
+            first=lead, stride=axis.stride, width=width, column_step=axis.step, wide=self.wide,
+        )  # fmt: skip
+
+    @contextmanager
+    def _sums(self, count: Dim) -> Iterator[tuple[Dim, Dim]]:
+        """The sums of some channels at a time; yields the first channel, and how many."""
+        w, group = self.w, self.group
+        with w.tiles(("part", "channels"), self.found.channels, self.part) as (first, channels):
+            rows = w.short("rows", (channels + (group - 1)) // group * group)
+            weights = self.pack.first(self.weights, w.short("group", first // group))
+            bias = self.pack.first(self.bias, first)
+            operands: dict[str, Load | Buffer | Dim | int] = {
+                "sums": self.sums, "weights": weights, "pairs": self.pairs, "bias": bias,
+                "channels": rows,
+            }  # fmt: skip
+            if self.row:
+                w.micro("raot_multiply_pair_row", **operands, count=self.steps)
+            else:
+                name = f"raot_multiply_pairs_{3 if self.three else 1}"
+                lines = self.lines if self.three else self.steps
+                w.micro(name, **operands, positions=count, lines=lines)
+            yield first, channels
+
+    def _finish(self, tile: Tile, at: dict[str, Dim]) -> None:
+        w, found, one, rest = self.w, self.found, self.one, self.rest
+        with self._sums(tile.count) as (first, channels):
+            if one is None:
+                self._each(tile, found, self.sums, first, channels, by_position=False)
+                return
+            assert rest.store is not None
+            store, at = direct_store(rest), {**at, found.own: first}
+            if store is not None and (not self.last or stride(store, self.last) is not None):
+                near = step_of(store, self.last) if self.last else ONE
+                out = Load(store.buffer, tuple(dim.substitute(at) for dim in store.index))
+                self._bytes(out, first, channels, tile.count, (step_of(store, found.own), near))
+                return
+            by_position = step_of(rest.store, found.own) == 1
+            wide = 1 if self.row else POSITIONS
+            shape = (wide, self.part) if by_position else (self.part, wide)
+            staged = w.buffer("staged", one.dtype, *shape)
+            moves = (ONE, Dim.of(self.part)) if by_position else (Dim.of(wide), ONE)
+            self._bytes(staged[(ZERO, ZERO)], first, channels, tile.count, moves)
+            if not self._add_quantized(staged, at, (channels, tile.count), by_position):
+                self._each(tile, rest, staged, first, channels, by_position=by_position)
+
+    def _bytes(
+        self, out: Load, first: Dim, channels: Dim, count: Dim, moves: tuple[Dim, Dim]
+    ) -> None:
+        """`moves`: from channel to channel, from position to position."""
+        one = self.one
+        assert one is not None
+        self.w.micro(
+            f"raot_requantize_rows_{one.form}{one.suffix}", out=out, sums=self.sums,
+            scales=self.pack.first(self.scales, first), channels=channels, positions=count,
+            channel_step=moves[0], step=moves[1], sum_step=self.sums.shape[1], zero=one.zero,
+            low=one.low, high=one.high,
+        )  # fmt: skip
+
+    def _add_quantized(
+        self, staged: Buffer, at: Mapping[str, Dim], extents: tuple[Dim, Dim], by_position: bool
+    ) -> bool:
+        """Adds another quantized value to the staged ones, as the result."""
+        found, added = self.found, quantized_add(self.rest)
+        if added is None or not self.last:
+            return False
+        places = (added.store, added.other)
+        names = (self.last, found.own) if by_position else (found.own, self.last)
+        (out, near), (other, near_too) = ([stride(p, n) for n in names] for p in places)
+        if near != 1 or near_too != 1 or out is None or other is None:
+            return False
+        if self.joint and not found.joined(*places):
+            return False
+        rows, columns = extents[::-1] if by_position else extents
+        target, read = (
+            Load(place.buffer, tuple(dim.substitute(at) for dim in place.index)) for place in places
+        )
+        self.w.micro(
+            "raot_qadd_s8", out=target, a=staged, b=read, a_factor=added.factor,
+            b_factor=added.other_factor, offset=added.offset, shift=added.shift, rows=rows,
+            columns=columns, out_step=out, a_step=staged.shape[1], b_step=other,
+        )  # fmt: skip
+        return True
+
+    def _each(
+        self, tile: Tile, rest: Weighted, values: Buffer, first: Dim, channels: Dim,
+        *, by_position: bool,
+    ) -> None:  # fmt: skip
+        """The statements that follow each value."""
+        w, found = self.w, self.found
+        with w.range("p", tile.count) as p:
+            at = tile.at(w, p)
+            with w.range(found.own, w.short("channels", dim_min(channels, self.part))) as c:
+                value = values[(p, c) if by_position else (c, p)]
+                w.finish(rest.after, rest.sum, value, {**at, found.own: first + c})
+
+
+EXAMPLES = (
+    Example(
+        why="rows of a matrix, twelve at a time",
+        target="dsp",
+        before=INTEGER_MATMUL,
+        after="""
+            kernel @dot(%x: i8[n, 4], %w.pairs: i16[1, 2, 2], %w.bias: i32[2]) ...
+            ...
+                micro raot_gather_pairs_s8(...
+                micro raot_multiply_pairs_1(...
+            ...""",
+    ),
+    Example(why="sums of three products are too short", target="dsp", before=SHORT_SUMS),
+)

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gather_pairs.h - windows of output positions as pairs of 16-bit integers, an implicit im2col.
+ *
+ * A window has `lines` rows of `channels` elements for each of its `taps` columns. Elements of a
+ * column are numbered row by row, and two with adjacent numbers are a pair. The pair j of tap t
+ * at position p is pairs[((j * taps + t) * wide + p) * 2] and the next element, for p < columns.
+ * Position p reads column first + t * dilation + p * stride of the image. Columns outside of
+ * 0..width, rows outside of first1..last1 and elements beyond the last one are `zero`. `image` is
+ * the element of column 0 in row first1.
+ */
+#ifndef RAOT_GATHER_PAIRS_H
+#define RAOT_GATHER_PAIRS_H
+
+#include <stdint.h>
+
+#include "copy.h"
+#include "dsp.h"
+
+/* Two 16-bit integers from the lower, and from the upper halves of two words. */
+static inline uint32_t raot_pair_lower(uint32_t first, uint32_t second)
+{
+#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
+    uint32_t both;
+    __asm("pkhbt %0, %1, %2, lsl #16" : "=r"(both) : "r"(first), "r"(second));
+    return both;
+#else
+    return (first & 0xffffu) | second << 16;
+#endif
+}
+
+static inline uint32_t raot_pair_upper(uint32_t first, uint32_t second)
+{
+#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
+    uint32_t both;
+    __asm("pkhtb %0, %1, %2, asr #16" : "=r"(both) : "r"(second), "r"(first));
+    return both;
+#else
+    return first >> 16 | (second & 0xffff0000u);
+#endif
+}
+
+static inline void raot_pair_store(int16_t *to, uint32_t pair)
+{
+    RAOT_COPY(to, &pair, sizeof pair);
+}
+
+static inline void raot_pair_fill(int16_t *to, uint32_t pair, int32_t count)
+{
+    for (; count > 0; count--) {
+        raot_pair_store(to, pair);
+        to += 2;
+    }
+}
+
+/* The number of positions whose columns are less than `limit`, at most `columns`. */
+static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t columns)
+{
+    const int32_t count = limit <= 0 ? 0 : stride == 1 ? limit : (limit + stride - 1) / stride;
+    return count < columns ? count : columns;
+}
+
+#if defined(RAOT_DSP)
+/* Four positions of two contiguous rows, and four contiguous channels of a position. */
+#define RAOT_GATHER_FOUR(N, T)                                                           \
+    static inline void raot_pair_four_##N(int16_t *to, const T *a, const T *b)           \
+    {                                                                                    \
+        const uint32_t four_a = raot_dsp_load(a);                                        \
+        const uint32_t four_b = raot_dsp_load(b);                                        \
+        const uint32_t even_a = (uint32_t)raot_dsp_even_##N(four_a);                     \
+        const uint32_t even_b = (uint32_t)raot_dsp_even_##N(four_b);                     \
+        const uint32_t odd_a = (uint32_t)raot_dsp_odd_##N(four_a);                       \
+        const uint32_t odd_b = (uint32_t)raot_dsp_odd_##N(four_b);                       \
+        raot_pair_store(to, raot_pair_lower(even_a, even_b));                            \
+        raot_pair_store(to + 2, raot_pair_lower(odd_a, odd_b));                          \
+        raot_pair_store(to + 4, raot_pair_upper(even_a, even_b));                        \
+        raot_pair_store(to + 6, raot_pair_upper(odd_a, odd_b));                          \
+    }                                                                                    \
+    static inline void raot_pair_channels_##N(int16_t *to, int16_t *next, const T *from) \
+    {                                                                                    \
+        const uint32_t four = raot_dsp_load(from);                                       \
+        const uint32_t even = (uint32_t)raot_dsp_even_##N(four);                         \
+        const uint32_t odd = (uint32_t)raot_dsp_odd_##N(four);                           \
+        raot_pair_store(to, raot_pair_lower(even, odd));                                 \
+        raot_pair_store(next, raot_pair_upper(even, odd));                               \
+    }
+#else
+#define RAOT_GATHER_FOUR(N, T)                                                            \
+    static inline void raot_pair_four_##N(int16_t *to, const T *a, const T *b)            \
+    {                                                                                     \
+        for (int32_t p = 0; p < 4; p++) {                                                 \
+            raot_pair_store(to + 2 * p, raot_pair_lower((uint32_t)a[p], (uint32_t)b[p])); \
+        }                                                                                 \
+    }                                                                                     \
+    static inline void raot_pair_channels_##N(int16_t *to, int16_t *next, const T *from)  \
+    {                                                                                     \
+        raot_pair_store(to, raot_pair_lower((uint32_t)from[0], (uint32_t)from[1]));       \
+        raot_pair_store(next, raot_pair_lower((uint32_t)from[2], (uint32_t)from[3]));     \
+    }
+#endif
+
+/* clang-format off */
+#define RAOT_GATHER_PAIRS(N, T) \
+    RAOT_GATHER_FOUR(N, T) \
+    /* `count` positions of two rows, whose elements are `step` apart. */ \
+    static inline void raot_pair_rows_##N( \
+        int16_t *to, const T *a, const T *b, int32_t count, int32_t step) \
+    { \
+        if (step == 1 && count >= 4) { \
+            for (int32_t left = count; left > 4; left -= 4) { \
+                raot_pair_four_##N(to, a, b); \
+                to += 8; \
+                a += 4; \
+                b += 4; \
+            } \
+            const int32_t back = 3 - (count + 3) % 4; \
+            raot_pair_four_##N(to - 2 * back, a - back, b - back); \
+            return; \
+        } \
+        for (; count > 0; count--) { \
+            raot_pair_store(to, raot_pair_lower((uint32_t)*a, (uint32_t)*b)); \
+            a += step; \
+            b += step; \
+            to += 2; \
+        } \
+    } \
+    /* A row of an image, whose channels are even in number; `far` from pair to pair. */ \
+    static inline void raot_pair_line_##N( \
+        int16_t *to, const T *from, uint32_t empty, int32_t channels, int32_t channel_step, \
+        int32_t begin, int32_t end, int32_t columns, int32_t step, int32_t far) \
+    { \
+        int32_t c = 0; \
+        if (begin > 0 || end < columns) { \
+            for (int32_t n = 0; n < channels / 2; n++) { \
+                raot_pair_fill(to + n * far, empty, begin); \
+                raot_pair_fill(to + n * far + 2 * end, empty, columns - end); \
+            } \
+        } \
+        to += 2 * begin; \
+        const int32_t count = end - begin; \
+        for (; channel_step == 1 && c + 4 <= channels; c += 4) { \
+            const T *at = from + c; \
+            int16_t *here = to; \
+            for (int32_t p = 0; p < count; p++) { \
+                raot_pair_channels_##N(here, here + far, at); \
+                at += step; \
+                here += 2; \
+            } \
+            to += 2 * far; \
+        } \
+        from += c * channel_step; \
+        for (; c < channels; c += 2) { \
+            raot_pair_rows_##N(to, from, from + channel_step, count, step); \
+            to += far; \
+            from += 2 * channel_step; \
+        } \
+    } \
+    __attribute__((noinline, unused)) static void raot_gather_pairs_##N##_unpacked( \
+        int16_t *pairs, const T *image, int32_t zero, int32_t channels, int32_t channel_step, \
+        int32_t lines, int32_t first1, int32_t last1, int32_t line_step, int32_t taps, \
+        int32_t dilation, int32_t columns, int32_t first, int32_t stride, int32_t width, \
+        int32_t column_step, int32_t wide) \
+    { \
+        const uint32_t empty = raot_pair_lower((uint32_t)zero, (uint32_t)zero); \
+        const int32_t far = taps * wide * 2; \
+        const int32_t step = stride * column_step; \
+        for (int32_t t = 0; t < taps; t++) { \
+            const int32_t left = first + t * dilation; \
+            const int32_t begin = raot_pair_columns(-left, stride, columns); \
+            const int32_t most = raot_pair_columns(width - left, stride, columns); \
+            const int32_t end = most < begin ? begin : most; \
+            const int32_t origin = end > begin ? (left + begin * stride) * column_step : 0; \
+            int16_t *to = pairs + 2 * t * wide; \
+            if (channels % 2 == 0) { \
+                for (int32_t y = 0; y < lines; y++) { \
+                    const int32_t inside = first1 <= y && y < last1 && begin < end; \
+                    const T *const row = image + (inside ? (y - first1) * line_step + origin : 0); \
+                    raot_pair_line_##N(to, row, empty, channels, channel_step, \
+                                       inside ? begin : columns, inside ? end : columns, columns, \
+                                       step, far); \
+                    to += channels / 2 * far; \
+                } \
+                continue; \
+            } \
+            /* The rows of both elements of a pair may differ. */ \
+            int32_t y = 0; \
+            int32_t c = 0; \
+            while (y < lines) { \
+                int32_t inside[2]; \
+                const T *from[2]; \
+                for (int32_t h = 0; h < 2; h++) { \
+                    inside[h] = first1 <= y && y < last1 && begin < end; \
+                    from[h] = image; \
+                    if (inside[h]) { \
+                        from[h] += (y - first1) * line_step + c * channel_step + origin; \
+                    } \
+                    c++; \
+                    if (c == channels) { \
+                        c = 0; \
+                        y++; \
+                    } \
+                } \
+                if (inside[0] && inside[1]) { \
+                    raot_pair_fill(to, empty, begin); \
+                    raot_pair_rows_##N(to + 2 * begin, from[0], from[1], end - begin, step); \
+                    raot_pair_fill(to + 2 * end, empty, columns - end); \
+                } else { \
+                    raot_pair_fill(to, empty, columns); \
+                    for (int32_t h = 0; h < 2 && (inside[0] || inside[1]); h++) { \
+                        for (int32_t p = begin; p < end && inside[h]; p++) { \
+                            to[2 * p + h] = from[h][(p - begin) * step]; \
+                        } \
+                    } \
+                } \
+                to += far; \
+            } \
+        } \
+    }
+/* clang-format on */
+RAOT_GATHER_PAIRS(s8, int8_t)
+RAOT_GATHER_PAIRS(u8, uint8_t)
+#undef RAOT_GATHER_PAIRS
+#undef RAOT_GATHER_FOUR
+
+/* Sizes of the functions below, by name. */
+struct raot_gather_pairs {
+    int32_t zero;
+    int32_t channels;
+    int32_t channel_step;
+    int32_t lines;
+    int32_t first1;
+    int32_t last1;
+    int32_t line_step;
+    int32_t taps;
+    int32_t dilation;
+    int32_t columns;
+    int32_t first;
+    int32_t stride;
+    int32_t width;
+    int32_t column_step;
+    int32_t wide;
+};
+
+#define raot_gather_pairs_s8(pairs, image, sizes)                                                \
+    raot_gather_pairs_s8_unpacked(                                                               \
+        pairs, image, (sizes)->zero, (sizes)->channels, (sizes)->channel_step, (sizes)->lines,   \
+        (sizes)->first1, (sizes)->last1, (sizes)->line_step, (sizes)->taps, (sizes)->dilation,   \
+        (sizes)->columns, (sizes)->first, (sizes)->stride, (sizes)->width, (sizes)->column_step, \
+        (sizes)->wide)
+
+#define raot_gather_pairs_u8(pairs, image, sizes)                                                \
+    raot_gather_pairs_u8_unpacked(                                                               \
+        pairs, image, (sizes)->zero, (sizes)->channels, (sizes)->channel_step, (sizes)->lines,   \
+        (sizes)->first1, (sizes)->last1, (sizes)->line_step, (sizes)->taps, (sizes)->dilation,   \
+        (sizes)->columns, (sizes)->first, (sizes)->stride, (sizes)->width, (sizes)->column_step, \
+        (sizes)->wide)
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * multiply_pairs.h - integer contractions of 8-bit weights and 16-bit pairs by SMLAD.
+ *
+ * Two channels and three output positions are computed together, up to twelve positions per call.
+ * `pairs` are those of gather_pairs.h. Weights are bytes: weights[n / 2][k][h] is that of channel n
+ * (even) plus 256 times that of channel n + 1, for element h of pair k. SXTB16 extracts the first
+ * of them. The second is not extracted: the sum of products with both, less the sum of products
+ * with the first, is 256 times its sum, which is less than 2^23 in magnitude for a block of pairs.
+ * Sums wrap.
+ *
+ *     raot_multiply_pairs_1    the pairs of each k at twelve positions
+ *     raot_multiply_pairs_3    windows of three adjacent columns: k = 3 * line + tap reads
+ *                              position p + tap of the fourteen pairs of a line
+ *     raot_multiply_pair_row   one position, four channels at a time: weights[n / 4][k][n % 4 /
+ * 2][h]
+ *
+ * Channels are computed up to a multiple of two or four. Each has twelve sums (one for
+ * raot_multiply_pair_row); those of further positions are undefined.
+ */
+#ifndef RAOT_MULTIPLY_PAIRS_H
+#define RAOT_MULTIPLY_PAIRS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "copy.h"
+#include "dsp.h"
+
+#define RAOT_PAIR_POSITIONS 12
+/* Pairs whose weights are read from flash once for all positions: 216 bytes. */
+#define RAOT_PAIR_BLOCK 54
+/* Pairs of a block of raot_multiply_pair_row. */
+#define RAOT_PAIR_ROW_BLOCK 120
+
+#if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP)
+/*
+ *     r3, r7, r10    products with the first channel, at three positions
+ *     r11, r12, lr   products with both channels
+ *     r4 to r6       pairs
+ *     r8, r0         weights of both channels, of the first one
+ *     r1, r2         the next weights and pairs
+ *
+ * Loads follow each other, because each after the first one takes one cycle.
+ */
+#define RAOT_PAIR_LOAD(X, AT) "ldr.w " X ", [r2, #" AT "]\n"
+#define RAOT_PAIR_WEIGHTS "ldr.w r8, [r1], #4\n"
+#define RAOT_PAIR_PRODUCTS(A, B, C)                                                   \
+    "sxtb16 r0, r8\n"                                                                 \
+    "smlad r3, r0, " A ", r3\n smlad r7, r0, " B ", r7\n smlad r10, r0, " C ", r10\n" \
+    "smlad r11, r8, " A ", r11\n smlad r12, r8, " B ", r12\n smlad lr, r8, " C ", lr\n"
+#define RAOT_PAIR_PRODUCTS_OF_TWO(A, B)                   \
+    "sxtb16 r0, r8\n"                                     \
+    "smlad r3, r0, " A ", r3\n smlad r7, r0, " B ", r7\n" \
+    "smlad r11, r8, " A ", r11\n smlad r12, r8, " B ", r12\n"
+
+/* One pair at three or two positions; CHECK and TEST stand in the last one of an iteration. */
+#define RAOT_PAIR_STEP(A, B, C, CHECK, TEST)                                      \
+    CHECK RAOT_PAIR_LOAD("r4", A) RAOT_PAIR_LOAD("r5", B) RAOT_PAIR_LOAD("r6", C) \
+        RAOT_PAIR_WEIGHTS TEST RAOT_PAIR_PRODUCTS("r4", "r5", "r6")
+#define RAOT_PAIR_STEP_OF_TWO(A, B, CHECK, TEST)          \
+    CHECK RAOT_PAIR_LOAD("r4", A) RAOT_PAIR_LOAD("r5", B) \
+        RAOT_PAIR_WEIGHTS TEST RAOT_PAIR_PRODUCTS_OF_TWO("r4", "r5")
+/* Three taps of a line. */
+#define RAOT_PAIR_LINE(A, B, C, D, E, CHECK, TEST)                                           \
+    RAOT_PAIR_LOAD("r4", A)                                                                  \
+    RAOT_PAIR_LOAD("r5", B)                                                                  \
+    RAOT_PAIR_LOAD("r6", C)                                                                  \
+    RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS("r4", "r5", "r6") RAOT_PAIR_LOAD("r4", D)           \
+        RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS("r5", "r6", "r4") CHECK RAOT_PAIR_LOAD("r5", E) \
+    RAOT_PAIR_WEIGHTS TEST RAOT_PAIR_PRODUCTS("r6", "r4", "r5")
+#define RAOT_PAIR_LINE_OF_TWO(A, B, C, D, CHECK, TEST)                                        \
+    RAOT_PAIR_LOAD("r4", A)                                                                   \
+    RAOT_PAIR_LOAD("r5", B)                                                                   \
+    RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS_OF_TWO("r4", "r5") RAOT_PAIR_LOAD("r4", C)           \
+        RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS_OF_TWO("r5", "r4") CHECK RAOT_PAIR_LOAD("r5", D) \
+    RAOT_PAIR_WEIGHTS TEST RAOT_PAIR_PRODUCTS_OF_TWO("r4", "r5")
+#define RAOT_PAIR_CHECK "ldr.w r0, [sp]\n"
+#define RAOT_PAIR_TEST "cmp r1, r0\n"
+
+/* clang-format off */
+#define RAOT_PAIR_STEPS_1 \
+    RAOT_PAIR_STEP("0", "4", "8", , ) RAOT_PAIR_STEP("48", "52", "56", , ) \
+    RAOT_PAIR_STEP("96", "100", "104", , ) RAOT_PAIR_STEP("144", "148", "152", , ) \
+    RAOT_PAIR_STEP("192", "196", "200", , ) RAOT_PAIR_STEP("240", "244", "248", , ) \
+    RAOT_PAIR_STEP("288", "292", "296", , ) \
+    RAOT_PAIR_STEP("336", "340", "344", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) "add.w r2, r2, #384\n"
+#define RAOT_PAIR_STEPS_OF_TWO_1 \
+    RAOT_PAIR_STEP_OF_TWO("0", "4", , ) RAOT_PAIR_STEP_OF_TWO("48", "52", , ) \
+    RAOT_PAIR_STEP_OF_TWO("96", "100", , ) \
+    RAOT_PAIR_STEP_OF_TWO("144", "148", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) "add.w r2, r2, #192\n"
+#define RAOT_PAIR_STEPS_3 \
+    RAOT_PAIR_LINE("0", "4", "8", "12", "16", , ) \
+    RAOT_PAIR_LINE("56", "60", "64", "68", "72", , ) \
+    RAOT_PAIR_LINE("112", "116", "120", "124", "128", , ) \
+    RAOT_PAIR_LINE("168", "172", "176", "180", "184", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #224\n"
+#define RAOT_PAIR_STEPS_OF_TWO_3 \
+    RAOT_PAIR_LINE_OF_TWO("0", "4", "8", "12", , ) \
+    RAOT_PAIR_LINE_OF_TWO("56", "60", "64", "68", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #112\n"
+
+/*
+ * The sums of `channels` channels at some positions, in tiles of three and then of two positions,
+ * over `lines` of TAPS pairs. Unrolled loops are entered behind the lines that are too many.
+ *
+ *     [sp]                    end of the weights of two channels
+ *     [sp, #4], [sp, #8]      entries of both loops
+ *     [sp, #12]               pairs of the first tile of two
+ *     [sp, #16] to [sp, #24]  pairs and sums of a tile, remaining tiles
+ *     [sp, #28], [sp, #32]    starts of both sums
+ *     [sp, #40] to [sp, #52]  sums, pairs, weights, bias (null: sums are added to)
+ *     [sp, #56]               saved registers
+ *     [sp, #88] to [sp, #104] arguments: lines, tiles of three, tiles of two, channels, and bytes
+ *                             of the weights of two channels
+ */
+#define RAOT_PAIR_TILES(TAPS, PITCH, BYTES, LAST, BYTES_OF_TWO, LAST_OF_TWO) \
+    RAOT_NAKED static void raot_pair_tiles_##TAPS( \
+        RAOT_ARGUMENT int32_t *sums, RAOT_ARGUMENT const int16_t *pairs, \
+        RAOT_ARGUMENT const int16_t *weights, RAOT_ARGUMENT const int32_t *bias, \
+        RAOT_ARGUMENT int32_t lines, RAOT_ARGUMENT int32_t threes, RAOT_ARGUMENT int32_t twos, \
+        RAOT_ARGUMENT int32_t channels, RAOT_ARGUMENT int32_t bytes) \
+    { \
+        __asm volatile( \
+            "push {r0-r8, r10, r11, lr}\n sub sp, #40\n" \
+            "ldr r4, [sp, #88]\n movs r5, #4 * " #TAPS "\n mla r5, r4, r5, r2\n str r5, [sp]\n" \
+            "negs r7, r4\n and r6, r7, #" LAST "\n and r7, r7, #" LAST_OF_TWO "\n" \
+            "movs r5, #" PITCH "\n mls r2, r7, r5, r1\n mls r1, r6, r5, r1\n str r1, [sp, #44]\n" \
+            "ldr r4, [sp, #92]\n movs r5, #12\n mla r2, r4, r5, r2\n str r2, [sp, #12]\n" \
+            "adr.w r5, 2f\n movs r4, #" BYTES "\n mla r5, r6, r4, r5\n orr r5, r5, #1\n" \
+            "adr.w r6, 7f\n movs r4, #" BYTES_OF_TWO "\n mla r6, r7, r4, r6\n orr r6, r6, #1\n" \
+            "strd r5, r6, [sp, #4]\n" \
+            "10: ldr r3, [sp, #52]\n cbz r3, 0f\n ldr r5, [r3], #4\n ldr r6, [r3], #4\n" \
+            "strd r5, r6, [sp, #28]\n str r3, [sp, #52]\n" \
+            "0: ldr r0, [sp, #40]\n ldr r2, [sp, #44]\n ldr r4, [sp, #92]\n str r0, [sp, #20]\n" \
+            "cbz r4, 5f\n str r4, [sp, #24]\n str r2, [sp, #16]\n" \
+            "1: movs r3, #0\n movs r7, #0\n mov r10, r3\n mov r11, r3\n mov r12, r3\n mov lr, r3\n" \
+            "ldr r1, [sp, #48]\n ldr r2, [sp, #16]\n ldr pc, [sp, #4]\n" \
+            "5: b.w 5f\n" \
+            ".balign 4\n" \
+            "2:\n" RAOT_PAIR_STEPS_##TAPS "bne 2b\n" \
+            "sub r11, r11, r3\n sub r12, r12, r7\n sub lr, lr, r10\n" \
+            "ldr r0, [sp, #20]\n ldr r4, [sp, #28]\n ldr r5, [sp, #32]\n ldr r6, [sp, #52]\n" \
+            "cbz r6, 3f\n" \
+            "add r3, r4\n add r7, r4\n add r10, r4\n add r11, r5, r11, asr #8\n" \
+            "add r12, r5, r12, asr #8\n add lr, r5, lr, asr #8\n b 4f\n" \
+            "3: ldr r1, [r0]\n ldr r2, [r0, #4]\n ldr r4, [r0, #8]\n ldr r5, [r0, #48]\n" \
+            "ldr r6, [r0, #52]\n ldr r8, [r0, #56]\n add r3, r1\n add r7, r2\n add r10, r4\n" \
+            "add r11, r5, r11, asr #8\n add r12, r6, r12, asr #8\n add lr, r8, lr, asr #8\n" \
+            "4: str r3, [r0]\n str r7, [r0, #4]\n str r10, [r0, #8]\n str r11, [r0, #48]\n" \
+            "str r12, [r0, #52]\n str lr, [r0, #56]\n" \
+            "ldr r2, [sp, #16]\n ldr r4, [sp, #24]\n adds r0, #12\n str r0, [sp, #20]\n" \
+            "adds r2, #12\n str r2, [sp, #16]\n subs r4, #1\n str r4, [sp, #24]\n bne 1b\n" \
+            "5: ldr r2, [sp, #12]\n ldr r4, [sp, #96]\n cmp r4, #0\n beq 9f\n" \
+            "str r4, [sp, #24]\n str r2, [sp, #16]\n" \
+            "6: movs r3, #0\n movs r7, #0\n mov r11, r3\n mov r12, r3\n" \
+            "ldr r1, [sp, #48]\n ldr r2, [sp, #16]\n ldr pc, [sp, #8]\n" \
+            ".balign 4\n" \
+            "7:\n" RAOT_PAIR_STEPS_OF_TWO_##TAPS "bne 7b\n" \
+            "sub r11, r11, r3\n sub r12, r12, r7\n" \
+            "ldr r0, [sp, #20]\n ldr r4, [sp, #28]\n ldr r5, [sp, #32]\n ldr r6, [sp, #52]\n" \
+            "mov r1, r4\n mov r2, r5\n cbnz r6, 8f\n" \
+            "ldr r4, [r0]\n ldr r1, [r0, #4]\n ldr r5, [r0, #48]\n ldr r2, [r0, #52]\n" \
+            "8: add r3, r4\n add r7, r1\n add r11, r5, r11, asr #8\n add r12, r2, r12, asr #8\n" \
+            "str r3, [r0]\n str r7, [r0, #4]\n str r11, [r0, #48]\n str r12, [r0, #52]\n" \
+            "ldr r2, [sp, #16]\n ldr r4, [sp, #24]\n adds r0, #8\n str r0, [sp, #20]\n" \
+            "adds r2, #8\n str r2, [sp, #16]\n subs r4, #1\n str r4, [sp, #24]\n bne 6b\n" \
+            "9: ldr r0, [sp, #40]\n ldr r1, [sp, #48]\n ldr r2, [sp]\n ldr r3, [sp, #104]\n" \
+            "ldr r4, [sp, #100]\n adds r0, #96\n str r0, [sp, #40]\n add r1, r3\n str r1, [sp, #48]\n" \
+            "add r2, r3\n str r2, [sp]\n subs r4, #2\n str r4, [sp, #100]\n bgt.w 10b\n" \
+            "add sp, #56\n pop {r4-r8, r10, r11, pc}\n"); \
+    }
+/* clang-format on */
+RAOT_PAIR_TILES(1, "48", "44", "7", "32", "3")
+RAOT_PAIR_TILES(3, "56", "116", "3", "88", "1")
+
+/*
+ * Four sums over `count` times two pairs.
+ *
+ *     r3, r10           products with the first channels of two weights
+ *     r7, r11           products with both
+ *     r4, r5            pairs
+ *     r6, r8, r12, lr   weights
+ *
+ *     [sp], [sp, #4]    sums, start of the sums
+ *     [sp, #8]          saved registers
+ *     [sp, #40]         argument: count
+ */
+#define RAOT_PAIR_ROW_STEP(A, B, CHECK, TEST)                                                  \
+    CHECK RAOT_PAIR_LOAD("r4", A) RAOT_PAIR_LOAD(                                              \
+        "r5", B) "ldr.w r8, [r1, #4]\n ldr.w r12, [r1, #8]\n ldr.w lr, [r1, #12]\n ldr.w r6, " \
+                 "[r1], #16\n" TEST                                                            \
+                 "sxtb16 r0, r6\n smlad r3, r0, r4, r3\n smlad r7, r6, r4, r7\n"               \
+                 "sxtb16 r0, r8\n smlad r10, r0, r4, r10\n smlad r11, r8, r4, r11\n"           \
+                 "sxtb16 r0, r12\n smlad r3, r0, r5, r3\n smlad r7, r12, r5, r7\n"             \
+                 "sxtb16 r0, lr\n smlad r10, r0, r5, r10\n smlad r11, lr, r5, r11\n"
+
+RAOT_NAKED static void raot_pair_row_tile(RAOT_ARGUMENT int32_t *sums,
+                                          RAOT_ARGUMENT const int16_t *pairs,
+                                          RAOT_ARGUMENT const int16_t *weights,
+                                          RAOT_ARGUMENT const int32_t *start,
+                                          RAOT_ARGUMENT int32_t count)
+{
+    __asm volatile("push {r0, r3-r8, r10, r11, lr}\n"
+                   "ldr r4, [sp, #40]\n mov r3, r2\n mov r2, r1\n mov r1, r3\n"
+                   "add r0, r1, r4, lsl #4\n str r0, [sp, #40]\n"
+                   "rsb r6, r4, #0\n and r6, r6, #3\n sub r2, r2, r6, lsl #3\n"
+                   "adr.w r5, 1f\n mov r4, #72\n mla r5, r6, r4, r5\n orr r5, r5, #1\n"
+                   "movs r3, #0\n movs r7, #0\n mov r10, #0\n mov r11, #0\n bx r5\n"
+                   ".balign 4\n"
+                   "1:\n" RAOT_PAIR_ROW_STEP("0", "4", , ) RAOT_PAIR_ROW_STEP("8", "12", , )
+                       RAOT_PAIR_ROW_STEP("16", "20", , ) RAOT_PAIR_ROW_STEP(
+                           "24", "28", "ldr.w r0, [sp, #40]\n",
+                           RAOT_PAIR_TEST) "add.w r2, r2, #32\n bne 1b\n"
+                                           "sub r7, r7, r3\n sub r11, r11, r10\n"
+                                           "ldr r0, [sp]\n ldr r6, [sp, #4]\n ldr r1, [r6]\n ldr "
+                                           "r2, [r6, #4]\n ldr r4, [r6, #8]\n"
+                                           "ldr r5, [r6, #12]\n"
+                                           "add r3, r1\n add r7, r2, r7, asr #8\n add r10, r4\n "
+                                           "add r11, r5, r11, asr #8\n"
+                                           "str r3, [r0]\n str r7, [r0, #4]\n str r10, [r0, #8]\n "
+                                           "str r11, [r0, #12]\n"
+                                           "add sp, #8\n pop {r4-r8, r10, r11, pc}\n");
+}
+
+/* Blocks of about equal length. */
+static inline int32_t raot_pair_block(int32_t left, int32_t most)
+{
+    const int32_t blocks = (left + most - 1) / most;
+    return (left + blocks - 1) / blocks;
+}
+
+/* clang-format off */
+#define RAOT_MULTIPLY_PAIRS(TAPS, PITCH) \
+    __attribute__((noinline, unused)) static void raot_multiply_pairs_##TAPS( \
+        int32_t *sums, const int16_t *weights, const int16_t *pairs, const int32_t *bias, \
+        int32_t channels, int32_t positions, int32_t lines) \
+    { \
+        const int32_t rest = positions % 3; \
+        const int32_t twos = rest == 0 ? 0 : rest == 2 || positions == 1 ? 1 : 2; \
+        const int32_t threes = positions < 3 ? 0 : (positions - 2 * twos) / 3; \
+        const int32_t block = raot_pair_block(lines, RAOT_PAIR_BLOCK / TAPS); \
+        for (int32_t left = lines; left > 0; left -= block) { \
+            const int32_t count = left < block ? left : block; \
+            raot_pair_tiles_##TAPS(sums, pairs, weights, bias, count, threes, twos, channels, \
+                                   4 * TAPS * lines); \
+            weights += 2 * TAPS * count; \
+            pairs += PITCH * count; \
+            bias = NULL; \
+        } \
+    }
+/* clang-format on */
+RAOT_MULTIPLY_PAIRS(1, 24)
+RAOT_MULTIPLY_PAIRS(3, 28)
+#undef RAOT_MULTIPLY_PAIRS
+
+__attribute__((noinline, unused)) static void
+raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pairs,
+                       const int32_t *bias, int32_t channels, int32_t count)
+{
+    for (int32_t n = 0; n < channels; n += 4) {
+        const int32_t *start = bias + n;
+        const int16_t *x = pairs;
+        for (int32_t left = count; left > 0; left -= RAOT_PAIR_ROW_BLOCK) {
+            const int32_t some = left < RAOT_PAIR_ROW_BLOCK ? left : RAOT_PAIR_ROW_BLOCK;
+            raot_pair_row_tile(sums, x, weights, start, some / 2);
+            weights += 4 * some;
+            x += 2 * some;
+            start = sums;
+        }
+        sums += 4;
+    }
+}
+#else
+/* Weights are extracted, which gives the same sums. */
+static inline int32_t raot_pair_first(int32_t both)
+{
+    return (int8_t)(uint8_t)((uint32_t)both & 0xffu);
+}
+
+/* clang-format off */
+#define RAOT_MULTIPLY_PAIRS(TAPS, PITCH) \
+    __attribute__((noinline, unused)) static void raot_multiply_pairs_##TAPS( \
+        int32_t *sums, const int16_t *weights, const int16_t *pairs, const int32_t *bias, \
+        int32_t channels, int32_t positions, int32_t lines) \
+    { \
+        for (int32_t n = 0; n < channels; n += 2) { \
+            for (int32_t p = 0; p < positions; p++) { \
+                const int16_t *w = weights; \
+                uint32_t a = (uint32_t)bias[n]; \
+                uint32_t b = (uint32_t)bias[n + 1]; \
+                for (int32_t j = 0; j < lines; j++) { \
+                    const int16_t *const x = pairs + j * PITCH + 2 * p; \
+                    for (int32_t k = 0; k < 2 * TAPS; k++) { \
+                        const int32_t first = raot_pair_first(w[k]); \
+                        const int32_t other = (w[k] - first) / 256; \
+                        a += (uint32_t)(x[k] * first); \
+                        b += (uint32_t)(x[k] * other); \
+                    } \
+                    w += 2 * TAPS; \
+                } \
+                sums[p] = (int32_t)a; \
+                sums[RAOT_PAIR_POSITIONS + p] = (int32_t)b; \
+            } \
+            weights += 2 * TAPS * lines; \
+            sums += 2 * RAOT_PAIR_POSITIONS; \
+        } \
+    }
+/* clang-format on */
+RAOT_MULTIPLY_PAIRS(1, 24)
+RAOT_MULTIPLY_PAIRS(3, 28)
+#undef RAOT_MULTIPLY_PAIRS
+
+__attribute__((noinline, unused)) static void
+raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pairs,
+                       const int32_t *bias, int32_t channels, int32_t count)
+{
+    for (int32_t n = 0; n < channels; n += 4) {
+        uint32_t kept[4];
+        for (int32_t i = 0; i < 4; i++) {
+            kept[i] = (uint32_t)bias[n + i];
+        }
+        for (int32_t k = 0; k < 2 * count; k++) {
+            const int32_t x = pairs[k];
+            for (int32_t i = 0; i < 2; i++) {
+                const int32_t both = weights[4 * (k / 2) + 2 * i + k % 2];
+                const int32_t first = raot_pair_first(both);
+                kept[2 * i] += (uint32_t)(x * first);
+                kept[2 * i + 1] += (uint32_t)(x * ((both - first) / 256));
+            }
+        }
+        for (int32_t i = 0; i < 4; i++) {
+            sums[n + i] = (int32_t)kept[i];
+        }
+        weights += 4 * count;
+    }
+}
+#endif
+
+#endif
