@@ -125,6 +125,7 @@ class GenerateSources:
     chat: dict[str, str]
     """A program for systems with standard input and output."""
     chat_cmake: str
+    chat_readme: str
 
 
 def _memory(shared: Interface) -> tuple[bool, bool, str, str, str, str, str, str]:
@@ -173,8 +174,9 @@ def emit_generate(
     readme = render("llm/generate.md.j2", generate=view)
     program = {CHAT: render("llm/chat.c.j2", generate=view)}
     cmake = render("llm/chat.cmake.j2", generate=view)
+    about = render("llm/chat.md.j2", generate=view)
     return GenerateSources(
-        files, f"{name}_generate.c", f"{name}_generate.h", readme, program, cmake
+        files, f"{name}_generate.c", f"{name}_generate.h", readme, program, cmake, about
     )  # fmt: skip
 
 

@@ -29,6 +29,13 @@ class Companion:
     """Further lines of CMakeLists.txt."""
 
 
+def with_sections(readme: bytes, sections: Sequence[str]) -> bytes:
+    """A README.md with further sections, in front of how to build it."""
+    text, marker, build = readme.partition(_BUILD)
+    more = "".join(f"{section.strip()}\n\n" for section in sections)
+    return text.rstrip() + b"\n\n" + more.encode() + marker + build
+
+
 def with_companions(project: EntriesProject, companions: Sequence[Companion]) -> EntriesProject:
     """The project with these files, which its build files compile too."""
     if not companions:
@@ -40,8 +47,6 @@ def with_companions(project: EntriesProject, companions: Sequence[Companion]) ->
     cmake = render("llm/parts.cmake.j2", name=project.name, companions=companions)
     cmake += "".join(f"\n{companion.cmake}" for companion in companions if companion.cmake)
     files["CMakeLists.txt"] += b"\n" + cmake.encode()
-    text, marker, build = files["README.md"].partition(_BUILD)
-    sections = "".join(f"{companion.readme}\n\n" for companion in companions)
-    files["README.md"] = text.rstrip() + b"\n\n" + sections.encode() + marker + build
+    files["README.md"] = with_sections(files["README.md"], [one.readme for one in companions])
     units = tuple(companion.unit for companion in companions)
     return replace(project, files=dict(sorted(files.items())), units=(*project.units, *units))

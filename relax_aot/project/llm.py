@@ -11,7 +11,7 @@ from relax_aot.emit.tokenizer import emit_tokenizer
 from relax_aot.frontends.llm import DRAFT, DRAFT_LENGTH
 from relax_aot.frontends.llm.text_files import TextFiles
 from relax_aot.project import runtime_headers
-from relax_aot.project.companions import Companion, with_companions
+from relax_aot.project.companions import Companion, with_companions, with_sections
 from relax_aot.project.entries import EntriesProject
 from relax_aot.version import VERSION
 
@@ -39,7 +39,8 @@ def with_text(project: EntriesProject, text: TextFiles, form: str = "auto") -> E
         texts = loop.files | (loop.chat if chats else {})
         code = {path: content.encode() for path, content in texts.items()}
         cmake = loop.chat_cmake if chats else ""
-        parts.append(Companion(loop.unit, loop.header, code, loop.readme, cmake=cmake))
+        readme = loop.readme + (loop.chat_readme if chats else "")
+        parts.append(Companion(loop.unit, loop.header, code, readme, cmake=cmake))
     return with_companions(project, parts)
 
 
@@ -50,5 +51,7 @@ def with_pool(project: EntriesProject, pool: int, context: int) -> EntriesProjec
         "llm/pool.h.j2", name=shared.name, prefix=shared.prefix, version=VERSION, pool=pool,
         context=context,
     )  # fmt: skip
-    files = project.files | {f"{shared.name}_pool.h": header.encode()}
+    section = render("llm/pool.md.j2", name=shared.name, prefix=shared.prefix)
+    readme = with_sections(project.files["README.md"], [section])
+    files = project.files | {f"{shared.name}_pool.h": header.encode(), "README.md": readme}
     return replace(project, files=dict(sorted((files | runtime_headers(files)).items())))

@@ -102,10 +102,10 @@ def entries_of(
     shape = unequal(checkpoint, within(shape, context))
     if cache_type not in STORED:
         raise ModelError(f"the type of caches is one of {', '.join(STORED)}, not {cache_type!r}")
-    if pool is not None and (not 1 <= pool <= MOST_PLACES or cache != "whole"):
-        raise ModelError(
-            f"a pool of {pool} tokens: it has 1 to {MOST_PLACES}, and holds whole texts"
-        )
+    if pool is not None and not 1 <= pool <= MOST_PLACES:
+        raise ModelError(f"a pool of {pool} tokens: it has 1 to {MOST_PLACES}")
+    if pool is not None and cache != "whole":
+        raise ModelError(f"a pool holds whole texts: it goes without the cache {cache}")
     kept = _kept(shape, context, speculate, cache)
     decode = Entry(
         checkpoint, shape, context, None, False, kept=kept, stored=cache_type, pool=pool

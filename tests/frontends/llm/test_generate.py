@@ -483,6 +483,13 @@ def test_a_chat_continues_lines(folder: Path, entries: Any, tokenizer: Tokenizer
     )  # fmt: skip
     assert "a line of more than 65536 bytes is not read" in long.stderr
     assert long.stdout.count("\n") == 1
+    full = subprocess.run(
+        [*command, "--max-tokens", "0"], input="\n" + "d e " * CONTEXT + "\n" + "a b\n" * 20,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert full.returncode == 0
+    assert "the message has no room; the next one begins a new conversation" in full.stderr
+    assert "the context is full; the next message begins a new conversation" in full.stderr
     wrong = subprocess.run(
         [*command, "--temperature", "nan"], capture_output=True, text=True, check=False
     )

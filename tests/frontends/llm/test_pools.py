@@ -152,6 +152,7 @@ def test_the_command_writes_a_header(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "#define TINY_POOL_PLACES 96" in (tmp_path / "out" / "tiny_pool.h").read_text()
     assert (tmp_path / "out" / "raot" / "pool.h").is_file()
+    assert "pool of TINY_POOL_PLACES places" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_the_command_writes_a_header(tmp_path: Path) -> None:
     [
         ({"pool": 0}, "a pool of 0 tokens: it has 1 to"),
         ({"pool": 2**40}, "a pool of 1099511627776 tokens"),
-        ({"pool": 64, "cache": "window"}, "and holds whole texts"),
+        ({"pool": 64, "cache": "window"}, "goes without the cache window"),
         ({"pool": 64, "prefix": [1, 2]}, "a pool begins empty"),
     ],
     ids=["empty", "large", "window", "prefix"],
