@@ -36,24 +36,29 @@ class Rescale:
     shift: Array | None = None
 
 
-def exact_rescale(scale: Array, low: int, high: int, most: int, *, each: bool = False) -> Rescale:
-    """For sums of at most `most` and results in `low..high`, counted from the zero point. `scale`
-    is in float64. Floats where they are right, since a vector has them; else integers, all
-    with one shift where that is right. Where no formula is (a product nearer to a middle
-    than 31 bits tell), the one that is wrong for the fewest quantized values.
+def exact_rescale(
+    scale: Array, low: int, high: int, most: int | Array, *, each: bool = False
+) -> Rescale:
+    """For sums of at most `most`, one number or one for each scale, and results in `low..high`,
+    counted from the zero point. `scale` is in float64. Floats where they are right, since a vector
+    has them; else integers, all with one shift where that is right. Where no formula is (a product
+    nearer to a middle than 31 bits tell), the one that is wrong for the fewest quantized values.
 
     With `each`, the formula is the same whatever the scales: integers, each with a shift of its
     own. Scales of few bits, which meet middles, and those from 1/4 on keep floats."""
     rows = np.asarray(scale, np.float64).reshape(-1)
     steps = _steps(rows, low, high)
     levels = np.arange(low + 1, high + 1)
+    largest = np.asarray(most, np.int64).reshape(-1)
+    largest = np.broadcast_to(largest if largest.size == rows.size else largest.max(), rows.shape)
+    limits = largest[:, None]
 
     def wrong(formula: Formula) -> int:
         """How many quantized values are stepped to at another sum."""
-        reached = np.abs(steps) <= most
-        below = np.abs(steps - 1) <= most
-        least = np.clip(formula(np.clip(steps, -most, most)), low, high)
-        before = np.clip(formula(np.clip(steps - 1, -most, most)), low, high)
+        reached = np.abs(steps) <= limits
+        below = np.abs(steps - 1) <= limits
+        least = np.clip(formula(np.clip(steps, -limits, limits)), low, high)
+        before = np.clip(formula(np.clip(steps - 1, -limits, limits)), low, high)
         late, early = reached & (least < levels), below & (before >= levels)
         return int((late | early).sum())
 
@@ -68,8 +73,8 @@ def exact_rescale(scale: Array, low: int, high: int, most: int, *, each: bool = 
         factors = np.rint(rows * 2.0**shifts).astype(np.int64)
         half = np.int64(1) << (shifts - 1)
         fits = factors.min() > 0 and factors.max() < 2**BITS and shifts.min() >= LEAST_SHIFT
-        product = factors.max() * most + half.max()
-        if not fits or product >= 2**62 or (most * rows).max() >= 2**30:
+        product = (factors * largest + half).max()
+        if not fits or product >= 2**62 or (largest * rows).max() >= 2**30:
             continue
 
         def whole(sums: Array, f: Array = factors, h: Array = half, s: Array = shifts) -> Array:

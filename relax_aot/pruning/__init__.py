@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remove channels that add nothing to any result, or one known number.
 
-Two things are found from the loops of kernels, whatever op they are of. What each value holds at
-places where weights are zero or operands are known (`values`), and which places of axes go together
-through all kernels (`links`). A channel goes where each sum that runs over it takes nothing from
-it, or the same known integer, which the bias then has (`decide`, `rewrite`). Every sum keeps its
-other terms and their order. What is known is known for all symbolic sizes.
+Two things are found from the loops of kernels, whatever op they are of. The range of each value,
+from weights and from the ranges of operands (`values`, interval arithmetic), and which places of
+axes go together through all kernels (`links`). A channel goes where each sum that runs over it
+takes nothing from it, or the same known integer, which the bias then has (`decide`, `rewrite`).
+Every sum keeps its other terms and their order. What is known is known for all symbolic sizes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from relax_aot.ir.graph import Call, Constant, Module, Var
+from relax_aot.ir.types import DType
 from relax_aot.ops._op import Array
 from relax_aot.pruning.decide import Terms, removed
 from relax_aot.pruning.knowledge import Known, exactly
@@ -38,7 +39,7 @@ def run(module: Module) -> Module:
 
 
 def _pruned(module: Module) -> Module:
-    if not any(map(_uneven, module.constants)):
+    if not any(_uneven(constant) or _bias(constant) for constant in module.constants):
         return module
     kernels = {
         number: plain(module.kernel_table[call.ref("kernel")])
@@ -76,6 +77,12 @@ def _uneven(constant: Constant) -> bool:
     return False
 
 
+def _bias(constant: Constant) -> bool:
+    """Whether a constant may be biases or scales of integers: a channel with a small scale is one
+    number, whatever its weights are."""
+    return constant.type.dtype is DType.I32 and not constant.absent and constant.data.size > 1
+
+
 def _sums(module: Module, kernels: Mapping[int, Plain | None]) -> list[Terms]:
     """What is known of the terms of every sum of the entry's calls."""
     known: dict[str, Known] = {}
@@ -97,7 +104,7 @@ def _sums(module: Module, kernels: Mapping[int, Plain | None]) -> list[Terms]:
         known |= {
             out.name: found.outputs[buffer.name]
             for buffer, out in outputs
-            if buffer.name in found.outputs and not found.outputs[buffer.name].nothing
+            if buffer.name in found.outputs and found.outputs[buffer.name].tells(buffer.dtype)
         }
     return sums
 
@@ -116,7 +123,7 @@ def _viewed(known: Known, source: Var, out: Var) -> Known | None:
     pairs = pairs_of(source.type.shape, out.type.shape)
     before: list[int] = []
     after: list[int] = []
-    whole = np.broadcast_shapes(known.value.shape, known.known.shape)
+    whole = known.shape
     for left, right in pairs:
         sizes = [whole[axis] for axis in left]
         if all(size == 1 for size in sizes):
@@ -130,10 +137,7 @@ def _viewed(known: Known, source: Var, out: Var) -> Known | None:
     if np.prod(before) > LARGEST:
         return None
 
-    def seen(array: Array) -> Array:
-        return np.broadcast_to(array, before).reshape(after)
-
-    return Known(seen(known.value), seen(known.known), known.data)
+    return known.each(lambda array: np.broadcast_to(array, before).reshape(after))
 
 
 def _rewritten(

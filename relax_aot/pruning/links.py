@@ -300,6 +300,8 @@ def pairs_of(before: tuple[Dim, ...], after: tuple[Dim, ...]) -> list[tuple[list
     while (i, j) != ends:
         from_i, from_j = i, j
         left = right = Dim.of(1)
+        if i < ends[0] and j < ends[1]:  # so that an axis of size 1 is one of its own
+            left, right, i, j = before[i], after[j], i + 1, j + 1
         while (i, j) != ends and not (i > from_i and j > from_j and left == right):
             known = left.is_constant and right.is_constant
             behind = left.constant <= right.constant if known else i - from_i <= j - from_j

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads and stores of numbers that are known, at places that loops run through."""
+"""Loads and stores of ranges of numbers, at places that loops run through."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer
+from relax_aot.ir.types import DType
 from relax_aot.ops._op import Array
-from relax_aot.pruning.knowledge import Known
+from relax_aot.pruning.knowledge import Known, anything, either, strange, where
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +35,8 @@ def loops_of(frames: Sequence[Frame]) -> list[Frame]:
     return [frame for frame in frames if frame.number >= 0]
 
 
-_FIRST = Known(np.zeros((), np.int64), np.ones((), np.bool_), data=False)
+_ZERO = np.zeros((), np.int64)
+_FIRST = Known(_ZERO, _ZERO, data=False)
 
 
 def place_of(dim: Dim, frames: Sequence[Frame], binds: Mapping[str, Known]) -> Known | None:
@@ -63,38 +65,51 @@ def place_of(dim: Dim, frames: Sequence[Frame], binds: Mapping[str, Known]) -> K
         one, other = _both(total, part)
         total = one + other
     total, known = _both(total, known)
-    return Known(np.asarray(total), np.asarray(known), data)
+    place = Known(np.asarray(total), np.asarray(total), data)
+    return place if known.all() else replace(where(known, place, DType.I64), data=data)
 
 
 def loaded(
     known: Known, index: Sequence[Dim], frames: Sequence[Frame], binds: Mapping[str, Known]
 ) -> Known:
-    """What is known of an element of a buffer of which `known` is known."""
-    value, mask = known.value, known.known
-    value = np.broadcast_to(value, np.broadcast_shapes(value.shape, mask.shape))
-    mask = np.broadcast_to(mask, value.shape)
+    """The range of an element of a buffer with the ranges `known`."""
+    shape = known.shape
+    known = known.each(lambda array: np.broadcast_to(array, shape))
     places: list[Known] = []
     for axis, dim in enumerate(index):
-        place = place_of(dim, frames, binds) if value.shape[axis] > 1 else _FIRST
+        place = place_of(dim, frames, binds) if shape[axis] > 1 else _FIRST
         if place is None:
-            first = np.take(value, [0], axis)
-            mask = np.asarray((mask & (value == first)).all(axis=axis, keepdims=True))
-            value, place = first, _FIRST
+            known, place = _any_of(known, axis), _FIRST
         places.append(place)
-    quick = _whole(index, value.shape, places, loops_of(frames))
+    quick = _whole(index, known.shape, places, loops_of(frames))
     if quick is not None:
         order, shape = quick
-        return Known(value.transpose(order).reshape(shape), mask.transpose(order).reshape(shape))
+        return replace(known.each(lambda array: array.transpose(order).reshape(shape)), data=True)
     inside: Array = np.ones((), np.bool_)
     indices: list[Array] = []
-    for place, size in zip(places, value.shape, strict=True):
+    for place, size in zip(places, known.shape, strict=True):
         fits = place.known & (place.value >= 0) & (place.value < size)
         inside = _apart(inside, fits)
         indices.append(np.where(fits, place.value, 0))
     rank = max((i.ndim for i in (*indices, inside)), default=0)
     at = tuple(i.reshape(i.shape + (1,) * (rank - i.ndim)) for i in indices)
     inside = inside.reshape(inside.shape + (1,) * (rank - inside.ndim))
-    return Known(np.asarray(value[at]), np.asarray(mask[at]) & inside)
+    found = known.each(lambda array: np.asarray(array[at]))
+    if not inside.all():
+        every = known.hull()
+        low, high = (np.where(inside, *pair) for pair in
+                     ((found.low, every.low), (found.high, every.high)))  # fmt: skip
+        found = Known(low.astype(known.low.dtype), high.astype(known.low.dtype))
+    return replace(found, data=True)
+
+
+def _any_of(known: Known, axis: int) -> Known:
+    """A number at any place of an axis."""
+    low, high = known.low.min(axis, keepdims=True), known.high.max(axis, keepdims=True)
+    lost = strange(low, high)
+    if lost.any():
+        low, high = np.where(lost, -np.inf, low), np.where(lost, np.inf, high)
+    return Known(low, high, known.data)
 
 
 def _whole(
@@ -129,50 +144,55 @@ def _apart(a: Array, b: Array) -> Array:
 
 
 class Stores:
-    """What is known of a buffer that a kernel writes, store by store."""
+    """What is known of a buffer that a kernel writes: the ranges of all that is stored to a
+    place."""
 
     def __init__(self, buffer: Buffer) -> None:
+        self.dtype = buffer.dtype
         self.shape = tuple(s.constant if s.is_constant else 0 for s in buffer.shape)
-        ones = (1,) * buffer.rank
-        self.value = np.zeros(ones)
-        self.sure, self.lost = np.zeros(ones, np.bool_), np.zeros(ones, np.bool_)
-        """Where a known number was stored; where an unknown one, or another, may have been."""
+        self.found: Known | None = None
+        self.stored: Array = np.zeros((1,) * buffer.rank, np.bool_)
 
     def known(self) -> Known:
-        return Known(self.value, self.sure & ~self.lost)
+        if self.found is None:
+            return anything(self.dtype)
+        return where(self.stored, self.found, self.dtype)
 
     def add(self, value: Known, places: list[Known | None], depth: int) -> None:
         value = value.deep(depth)
-        shape = np.broadcast_shapes(value.value.shape, value.known.shape)
         sizes = [1] * len(self.shape)
         at: list[Array] = []
         for axis, place in enumerate(places):
             if place is None or place.data or self.shape[axis] <= 1:
-                at.append(np.zeros((), np.int64))
+                at.append(_ZERO)
                 continue
             if place.value.min() < 0 or place.value.max() >= self.shape[axis]:
-                value = Known(value.value, np.zeros_like(value.known), value.data)
-                at.append(np.zeros((), np.int64))
+                value = anything(self.dtype).deep(depth)
+                at.append(_ZERO)
                 continue
             sizes[axis] = self.shape[axis]
             at.append(place.value)
         deep = [place.reshape(place.shape + (1,) * (depth - place.ndim)) for place in at]
-        whole = np.broadcast_shapes(shape, *(place.shape for place in deep))
+        whole = np.broadcast_shapes(value.shape, *(place.shape for place in deep))
         every = tuple(np.broadcast_to(place, whole) for place in deep)
-        # Where several iterations store to one element, all of them must agree.
-        new, count = np.zeros(sizes, value.value.dtype), np.zeros(sizes, np.bool_)
-        lost = np.zeros(sizes, np.bool_)
-        values = np.broadcast_to(value.value, whole)
-        known = np.broadcast_to(value.known, whole)
-        new[every] = values
-        count[every] = True
-        same = known & ((new[every] == values) | (values != values))
-        np.logical_or.at(lost, every, ~same)
-        self.merge(new, count, lost)
+        # Several iterations may store to one element.
+        numbers = value.low.dtype
+        here = np.zeros(sizes, np.bool_)
+        here[every] = True
+        ends: list[Array] = []
+        for array, rule in ((value.low, np.minimum), (value.high, np.maximum)):
+            new = np.zeros(sizes, numbers)
+            new[every] = np.broadcast_to(array, whole)
+            with np.errstate(invalid="ignore"):
+                rule.at(new, every, np.broadcast_to(array, whole))
+            ends.append(new)
+        self.merge(Known(ends[0], ends[1]), here)
 
-    def merge(self, new: Array, count: Array, lost: Array) -> None:
-        old = self.value if self.sure.any() else np.zeros_like(self.value)
-        again = count & self.sure & (new != old)
-        self.lost = self.lost | lost | again
-        self.value = np.where(count, new, old.astype(new.dtype))
-        self.sure = self.sure | count
+    def merge(self, new: Known, here: Array) -> None:
+        if self.found is None:
+            self.found, self.stored = new, here
+            return
+        both = either(self.found, new)
+        low = np.where(here, np.where(self.stored, both.low, new.low), self.found.low)
+        high = np.where(here, np.where(self.stored, both.high, new.high), self.found.high)
+        self.found, self.stored = Known(low, high), np.asarray(self.stored | here)

@@ -136,6 +136,7 @@ class _Kernel:
         self.count = 0
         self.extra: list[tuple[Buffer, Var]] = []
         self.replaced: dict[str, tuple[Buffer, Var]] = {}
+        self.numbers: dict[str, Lit] = {}
         self.deltas: dict[str, tuple[Array, list[str]]] = {}
         for terms in sums:
             self.note(terms)
@@ -176,12 +177,15 @@ class _Kernel:
 
     def rewritten(self, given: list[Var]) -> tuple[Kernel, list[Var]]:
         kernel = self.plain.kernel
+        self.numbers = self.single(given)
         body = self.block(kernel.body, {})
         name = unused_name(f"{kernel.name}_kept", self.to.names)
         self.to.names.add(name)
         inputs: list[Buffer] = []
         args: list[Var] = []
         for buffer, value in zip(kernel.inputs, given, strict=True):
+            if buffer.name in self.numbers:
+                continue
             one, other = self.replaced.get(buffer.name, (self.buffer(buffer), value))
             inputs.append(one)
             args.append(other)
@@ -198,6 +202,27 @@ class _Kernel:
         )
         return new, args
 
+    def single(self, given: Sequence[Var]) -> dict[str, Lit]:
+        """Lists of integers of which the same number stays for each channel, by buffer, as a shift
+        of which only channels that go had another one."""
+        found: dict[str, Lit] = {}
+        begun = {
+            load.buffer.name
+            for stmt in walk(self.plain.body)
+            if isinstance(stmt, Declare) and stmt.local.name in self.deltas
+            for load in loads_of(stmt)
+        }
+        for buffer, old, value in zip(
+            self.plain.kernel.inputs, self.call.inputs, given, strict=True
+        ):
+            constant = self.to.constants.get(value.name)
+            if value == old or constant is None or buffer.name in begun:
+                continue
+            data = np.asarray(constant.data)
+            if data.ndim == 1 and buffer.dtype.is_int and (data == data[0]).all():
+                found[buffer.name] = Lit(int(data[0]), buffer.dtype)
+        return found
+
     def buffer(self, old: Buffer) -> Buffer:
         if old.name in self.replaced:
             return self.replaced[old.name][0]
@@ -210,6 +235,8 @@ class _Kernel:
         def expr(part: Expr) -> Expr:
             part = mapped(part, PARTS, expr)
             if isinstance(part, Load):
+                if part.buffer.name in self.numbers:
+                    return self.numbers[part.buffer.name]
                 return Load(self.buffer(part.buffer), self.index(part.buffer, part.index, loops))
             return part
 

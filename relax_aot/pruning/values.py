@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel computes from the numbers that are known of its operands.
+"""The ranges of what a kernel computes, from those of its operands.
 
 A kernel runs once: each loop whose iterations tell known numbers apart is an axis of arrays, and
 other loops stand for any of their iterations.
@@ -36,16 +36,18 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType
 from relax_aot.ir.value_ranges import Known as Ranges
+from relax_aot.ops._op import Array
 from relax_aot.pruning.knowledge import (
-    POSITION,
-    UNKNOWN,
+    SAFE,
     Known,
+    anything,
     applied,
     chosen,
     combined,
     converted,
     either,
     exactly,
+    inverted,
     stored,
 )
 from relax_aot.pruning.places import Frame, Stores, loaded, loops_of, place_of
@@ -71,7 +73,7 @@ class Sum:
 
     @property
     def repeats(self) -> int:
-        """How many terms an element of `term` stands for."""
+        """How many terms an element of `term` stands for, at most."""
         inner = self.frames[self.outer :]
         return prod(f.count // f.size for f in inner if f.count is not None)
 
@@ -84,7 +86,7 @@ class Found:
 
 
 def evaluate(plain: Plain, inputs: Mapping[str, Known], bounds: Bounds) -> Found:
-    told = {name: known for name, known in inputs.items() if known.known.any() and known.value.size}
+    told = {name: known for name, known in inputs.items() if known.low.size}
     run = _Run(plain, told, bounds)
     run.block(plain.body, run.start)
     shapes = {buffer.name: buffer for buffer in plain.kernel.outputs}
@@ -98,6 +100,7 @@ class _Run:
         self.frames: tuple[Frame, ...] = ()
         self.locals: dict[str, tuple[Known, int]] = {}
         """With the number of frames around the declaration."""
+        self.types: dict[str, DType] = {}
         self.binds: dict[str, Known] = {}
         self.sums: list[Sum] = []
         self.stores: dict[str, Stores] = {}
@@ -116,6 +119,7 @@ class _Run:
         match stmt:
             case Declare(local, value):
                 self.locals[local.name] = self.value(value), len(self.frames)
+                self.types[local.name] = local.dtype
             case Assign(local, value):
                 self.assign(stmt)
             case Bind(name, value):
@@ -144,9 +148,17 @@ class _Run:
             ends.append(self.locals)
         self.frames = frames
         self.locals = {
-            name: (chosen(condition, ends[0][name][0], ends[1][name][0]), at)
+            name: (self.behind(condition, ends[0][name][0], ends[1][name][0], at), at)
             for name, (_, at) in before.items()
         }
+
+    def behind(self, condition: Known, then: Known, otherwise: Known, at: int) -> Known:
+        """A scalar behind two branches. One from around a loop has no value for each iteration."""
+        if then is otherwise:
+            return then
+        if loops_of(self.frames[at:]):
+            return either(then, otherwise)
+        return chosen(condition, then, otherwise)
 
     def loop(self, loop: For, ranges: Ranges) -> None:
         """Scalars that it changes in another way than by adding, or taking the greatest, are
@@ -164,7 +176,7 @@ class _Run:
 
     def lose(self, names: set[str]) -> None:
         for name in names:
-            self.locals[name] = UNKNOWN, self.locals[name][1]
+            self.locals[name] = anything(self.types[name]), self.locals[name][1]
 
     def frame(self, loop: For) -> Frame:
         """An axis where iterations read known numbers of their own."""
@@ -185,7 +197,7 @@ class _Run:
                 known = self.inputs.get(load.buffer.name)
                 for axis, dim in enumerate(load.index if known is not None else ()):
                     assert known is not None
-                    size = int(max(known.value.shape[axis], known.known.shape[axis]))
+                    size = known.shape[axis]
                     along = dim.symbol == loop.variable if alone else loop.variable in dim.symbols
                     if size > 1 and along:
                         return size
@@ -202,7 +214,7 @@ class _Run:
             self.locals[name] = self.value(stmt.value), at
             return
         if fold is None:
-            self.locals[name] = UNKNOWN, at
+            self.locals[name] = anything(stmt.local.dtype), at
             return
         term = self.value(fold[1]).deep(self.depth)
         kept = kept.deep(self.outer_depth(at))
@@ -217,31 +229,54 @@ class _Run:
         return len(loops_of(self.frames[:at]))
 
     def total(self, made: Sum, kept: Known) -> Known:
+        """The sum behind a loop. Terms of floats are rounded on the way, so that only zeros are
+        known to leave a sum as it was."""
         outer = self.outer_depth(made.outer)
         axes = tuple(range(outer, self.depth))
+        whole = anything(made.dtype)
+        if made.dtype.is_int:
+            whole = self.added(made, axes)
         zero = np.asarray(made.term.zero.all(axis=axes))
-        data = kept.data or made.term.data
-        if not made.exact or not made.term.known.any():
-            return Known(kept.value, kept.known & zero, data)
-        sizes = [frame.size for frame in loops_of(made.frames)]
-        numbers = np.where(made.term.known, made.term.value, 0)
-        value = np.broadcast_to(numbers, (*numbers.shape[:outer], *sizes[outer:]))
-        known = np.asarray(made.term.known.all(axis=axes))
-        whole = value.sum(axis=axes) * made.repeats
-        return stored(Known(kept.value + whole, kept.known & known, data), made.dtype)
+        whole = Known(np.where(zero, 0, whole.low), np.where(zero, 0, whole.high), made.term.data)
+        return combined("+", kept, whole.each(lambda a: a.astype(kept.low.dtype)), made.dtype)
+
+    def added(self, made: Sum, axes: tuple[int, ...]) -> Known:
+        """What all terms of a sum of integers add. Terms under a condition, and those of a loop
+        within an axis, may be left out."""
+        inner = made.frames[made.outer :]
+        if any(f.number >= 0 and f.count is None and f.positions is None for f in inner):
+            return anything(made.dtype)
+        low, high = made.term.low, made.term.high
+        if not made.exact:
+            zero = np.zeros((), low.dtype)
+            low, high = np.minimum(low, zero), np.maximum(high, zero)
+        sizes = [frame.size for frame in loops_of(made.frames)][len(axes) * -1 :] if axes else []
+        terms = prod(sizes) * made.repeats
+        if max(abs(int(low.min())), abs(int(high.max()))) * terms >= SAFE:
+            return anything(made.dtype)
+
+        def summed(array: Array) -> Array:
+            outer = array.ndim - len(axes)
+            every = np.broadcast_to(array, (*array.shape[:outer], *sizes))
+            return np.asarray(every.sum(axis=axes) * made.repeats)
+
+        least = summed(low)
+        return Known(least, least if made.term.exact and made.exact else summed(high))
 
     def extreme(self, function: str, kept: Known, term: Known, at: int, dtype: DType) -> Known:
         """The greatest or least of all terms, and of the number before where there may be none."""
         outer = self.outer_depth(at)
         axes = tuple(range(outer, self.depth))
-        best = np.max if function == "max" else np.min
-        value = np.broadcast_to(term.value, np.broadcast_shapes(term.value.shape, term.known.shape))
-        known = np.asarray(term.known.all(axis=axes))
-        if any(frame.count is None for frame in self.frames[at:]):  # of some of them
-            same = np.max(value, axis=axes) == np.min(value, axis=axes)
-            known = np.asarray(known & same)
-        most = Known(np.asarray(best(value, axis=axes)), known, term.data)
-        after = applied(function, [kept, most], dtype)
+        best, other = (np.max, np.min) if function == "max" else (np.min, np.max)
+        some = any(frame.count is None for frame in self.frames[at:])
+        low, high = best(term.low, axis=axes), best(term.high, axis=axes)
+        if some and function == "max":
+            low = other(term.low, axis=axes)
+        elif some:
+            high = other(term.high, axis=axes)
+        after = applied(
+            function, [kept, Known(np.asarray(low), np.asarray(high), term.data)], dtype
+        )
         sure = all(frame.number >= 0 and frame.runs for frame in self.frames[at:])
         return after if sure else either(kept, after)
 
@@ -251,21 +286,21 @@ class _Run:
                 kind = expr.dtype.numpy if expr.dtype.is_float else None
                 return exactly(np.asarray(expr.value, kind), expr.dtype)
             case Local():
-                return self.locals.get(expr.name, (UNKNOWN, 0))[0]
+                found = self.locals.get(expr.name)
+                return anything(expr.dtype) if found is None else found[0]
             case Index():
                 place = place_of(expr.dim, self.frames, self.binds)
-                return POSITION if place is None else place
+                return anything(expr.dtype, data=False) if place is None else place
             case Load():
                 known = self.inputs.get(expr.buffer.name)
                 if known is None:
-                    return UNKNOWN
+                    return anything(expr.dtype)
                 return loaded(known, expr.index, self.frames, self.binds)
             case Unary("-", value):
                 zero = exactly(np.zeros((), value.dtype.numpy), value.dtype)
                 return combined("-", zero, self.value(value), expr.dtype)
             case Unary(_, value):
-                found = self.value(value)
-                return Known(~found.value.astype(np.bool_), found.known, found.data)
+                return inverted(self.value(value))
             case Binary(op, left, right):
                 return combined(op, self.value(left), self.value(right), expr.dtype)
             case Apply(function, args):

@@ -119,6 +119,76 @@ def random_net(seed: int) -> onnx.ModelProto:
     return net.model()
 
 
+@dataclass
+class QuantizedNet:
+    """Convolutions of 8-bit values, as a quantizer writes them (QDQ): 3 channels, 8, 8 by a
+    depthwise one, 6, and their mean in a product. A dead channel has weights of zero or a scale
+    that makes every sum round to one number, or nothing reads it."""
+
+    rng: np.random.Generator
+    tiny: tuple[int, ...] = ()
+    zero: tuple[int, ...] = ()
+    unread: tuple[int, ...] = ()
+    lines: list[str] = field(default_factory=list)
+    weights: Weights = field(default_factory=dict)
+
+    def pair(self, value: str, name: str, scale: float, zero: int) -> str:
+        self.weights[f"{name}_s"] = np.asarray(scale, np.float32)
+        self.weights[f"{name}_z"] = np.asarray(zero, np.int8)
+        at = f"{name}_s, {name}_z"
+        self.lines += [f"{name}_q = QuantizeLinear({value}, {at})",
+                       f"{name}_d = DequantizeLinear({name}_q, {at})"]  # fmt: skip
+        return f"{name}_d"
+
+    def conv(self, value: str, name: str, shape: tuple[int, ...], step: float) -> str:
+        codes = self.rng.integers(-127, 128, size=shape).astype(np.int8)
+        scales = self.rng.uniform(0.5, 1, shape[0]) * 0.3 / 127 / np.sqrt(np.prod(shape[1:]))
+        bias = np.rint(self.rng.uniform(0.1, 0.4, shape[0]) / (step * scales))
+        if name == "a":
+            codes[list(self.zero)] = 0
+            for channel in (*self.tiny, *self.zero):
+                scales[channel], bias[channel] = 1e-9, -(2**30)
+        if name == "c":
+            codes[:, list(self.unread)] = 0
+        made = {"w": (codes, scales), "b": (bias.astype(np.int32), scales * step)}
+        for part, (data, scale) in made.items():
+            names = [f"{name}{part}", f"{name}{part}_s", f"{name}{part}_z"]
+            self.weights |= dict(
+                zip(names, (data, scale.astype(np.float32), np.zeros(shape[0], data.dtype)),
+                    strict=True)
+            )  # fmt: skip
+            self.lines.append(f"{names[0]}_d = DequantizeLinear <axis = 0> ({', '.join(names)})")
+        group = shape[0] if shape[1] == 1 else 1
+        size, pad = shape[2], shape[2] // 2
+        attrs = f"kernel_shape = [{size}, {size}], pads = {[pad] * 4}, group = {group}"
+        self.lines += [
+            f"{name}_c = Conv <{attrs}> ({value}, {name}w_d, {name}b_d)",
+            f"{name}_r = Relu({name}_c)",
+        ]
+        return self.pair(f"{name}_r", name, 0.02, -128)
+
+    def model(self) -> onnx.ModelProto:
+        value = self.pair("x", "input", 1 / 64, 3)
+        layers = {"a": (8, 3, 3, 3), "b": (8, 1, 3, 3), "c": (6, 8, 1, 1)}
+        step = 1 / 64
+        for name, shape in layers.items():
+            value, step = self.conv(value, name, shape, step), 0.02
+        self.lines.append(f"mean = GlobalAveragePool({value})")
+        flat = self.pair("mean", "pooled", 0.02, -128)
+        product = self.rng.integers(-127, 128, size=(6, 4)).astype(np.int8)
+        self.weights |= {"p": product, "p_s": np.asarray(0.01, np.float32)}
+        self.lines += [
+            f"flat = Flatten({flat})",
+            "p_d = DequantizeLinear(p, p_s)",
+            "logits = MatMul(flat, p_d)",
+        ]
+        result = self.pair("logits", "result", 0.05, 0)
+        self.lines.append(f"y = Identity({result})")
+        return model_of(
+            "net (float[n, 3, h, wd] x) => (float[n, 4] y)", "\n".join(self.lines), self.weights
+        )
+
+
 def image(rng: np.random.Generator, model: onnx.ModelProto, sizes: dict[str, int]) -> Array:
     dims = model.graph.input[0].type.tensor_type.shape.dim
     shape = [sizes.get(d.dim_param, d.dim_value) for d in dims]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import relax_aot as rx
@@ -16,7 +17,7 @@ from relax_aot.ir.graph import Module
 from relax_aot.ops import deduce
 from tests.fusion.run_module import run_module
 from tests.models.onnx_text import Array, Weights, model_of
-from tests.pruning.nets import image, random_net
+from tests.pruning.nets import QuantizedNet, image, random_net
 
 F32 = np.float32
 
@@ -202,6 +203,39 @@ def test_quantized_networks_keep_their_bits(space: str, monkeypatch: pytest.Monk
     for x in (images[0], images[1][:1]):
         found, wanted = (host(x=x)["y"] for host in hosts)
         assert found.tobytes() == wanted.tobytes()
+
+
+def test_channels_of_small_scales_go() -> None:
+    """Every sum of channels 2 and 5 is rounded to one number, whatever the weights are, as are
+    those of channel 0; nothing reads channel 7."""
+    net = QuantizedNet(np.random.default_rng(0), tiny=(2, 5), zero=(0,), unread=(7,))
+    _, after = compare(net.model(), 6)
+    found = shapes(after)
+    assert [found[name] for name in ("a_q", "b_q", "c_q")] == [
+        "i8[n, 4, h, wd]", "i8[n, 4, h, wd]", "i8[n, 6, h, wd]",
+    ]  # fmt: skip
+    floats = [name for name, type_ in found.items() if type_.startswith("f32")]
+    assert floats == ["y"]
+
+
+def test_quantized_channels_with_values_stay() -> None:
+    before, after = compare(QuantizedNet(np.random.default_rng(0)).model(), 7)
+    assert after is before
+
+
+@pytest.mark.slow
+def test_networks_with_small_scales_equal_their_model() -> None:
+    net = QuantizedNet(np.random.default_rng(1), tiny=(1, 2, 6), zero=(4,), unread=(0, 3))
+    model = net.model()
+    options = onnxruntime.SessionOptions()
+    # Its optimizations round products of scales once more.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    host = rx.compile(model, bounds={"n": 2, "h": 7, "wd": 7}, name="net").host()
+    rng = np.random.default_rng(0)
+    for sizes in ((1, 1, 1), (2, 7, 7), (1, 4, 6), (2, 1, 5)):
+        x = 3 * rng.normal(size=(sizes[0], 3, *sizes[1:])).astype(F32)
+        assert host(x=x)["y"].tolist() == session.run(None, {"x": x})[0].tolist()
 
 
 def test_weights_that_may_be_replaced_stay() -> None:

@@ -117,7 +117,7 @@ def zero_point(work: Work, call: Call) -> Call:
         return call
     axes = tuple(range(1, w.type.rank)) if conv else (0,)
     whole = _shifted(weights.astype(np.int64), int(point.reshape(-1)[0]), axes, given)
-    if np.abs(whole).max(initial=0) + _reach(weights.astype(np.int64), axes, x) > MOST:
+    if (np.abs(whole) + _reach(weights.astype(np.int64), axes, x)).max(initial=0) > MOST:
         return call
     folded = work.constant(f"{call.out.name}.bias", whole.astype(np.int32))
     args = (x, w, None, None, folded)
@@ -181,10 +181,10 @@ def _shifted(weights: Array, zero: int, axes: tuple[int, ...], bias: Array | Non
     return np.asarray((0 if bias is None else bias) - zero * weights.sum(axis=axes))
 
 
-def _reach(weights: Array, axes: tuple[int, ...], x: Var) -> int:
-    """The greatest sum of the stored values."""
+def _reach(weights: Array, axes: tuple[int, ...], x: Var) -> Array:
+    """The greatest sum of the stored values in each channel."""
     most = max(abs(end) for end in x.type.dtype.limits)
-    return int(np.abs(weights).sum(axis=axes).max(initial=0)) * most
+    return np.asarray(np.abs(weights).sum(axis=axes) * most)
 
 
 class _Sums:
@@ -195,7 +195,7 @@ class _Sums:
     ) -> None:
         self.work, self.call, self.x, self.w = work, call, x, w
         self.depth, self.given = depth, bias
-        self.most = MOST
+        self.most: int | Array = MOST
         data = work.numeric(w.var)
         self.weights: Array | None = None
         if data is not None:
@@ -210,15 +210,16 @@ class _Sums:
         most = max(high - self.x.one_zero, self.x.one_zero - low)
         bias = 0 if self.given is None else int(np.abs(self.given).max(initial=0))
         if self.weights is not None:
-            reach = int(np.abs(self.weights).sum(axis=axes).max(initial=0))
-        else:
-            low, high = self.w.var.type.dtype.limits
-            ends = [abs(end - int(z)) for end in (low, high) for z in self.w.zero.reshape(-1)]
-            reach = max(ends) * interval(self.depth, self.work.bounds)[1]
-        self.most = reach * most + bias
+            # A channel with a small scale has a large bias: it counts for itself alone.
+            reach = np.abs(self.weights).sum(axis=axes) * most
+            self.most = reach + (0 if self.given is None else np.abs(self.given))
+            return bool(np.max(self.most, initial=0) <= MOST)
+        low, high = self.w.var.type.dtype.limits
+        ends = [abs(end - int(z)) for end in (low, high) for z in self.w.zero.reshape(-1)]
+        self.most = max(ends) * interval(self.depth, self.work.bounds)[1] * most + bias
         if self.most > MOST:
             return False
-        if self.weights is None and not self.depth.is_constant:
+        if not self.depth.is_constant:
             # Sums may grow with the depth once bounds are raised, up to what they hold.
             deepest = Dim.of((MOST - bias) // max(max(ends) * most, 1))
             self.work.assumptions.append(("<=", self.depth, deepest))
@@ -267,7 +268,7 @@ class _Sums:
             return self.zero_of_x(), self.given
         whole = _shifted(self.weights, zero, axes, self.given)
         reach = _reach(self.weights, axes, self.x.var)
-        if np.abs(whole).max(initial=0) + reach > MOST:
+        if (np.abs(whole) + reach).max(initial=0) > MOST:
             return self.zero_of_x(), self.given
         return None, whole
 
@@ -305,9 +306,9 @@ def biased(work: Work, call: Call) -> bool:
         most = work.reach.get(quantized.var.name)
         if whole is None or most is None or summed.args[1] is None or summed.args[1].type.rank < 2:
             continue
-        most += int(np.abs(whole).max(initial=0))
+        most = most + np.abs(whole)
         total = whole if given is None else whole + given.astype(np.int64)
-        if most > MOST or np.abs(total).max(initial=0) > MOST:
+        if np.max(most) > MOST or np.abs(total).max(initial=0) > MOST:
             continue
         args = (*summed.args, *[None] * 5)[:4]
         bias = work.constant(f"{call.out.name}.bias", total.astype(np.int32))

@@ -209,10 +209,12 @@ def requantized(work: Work, target: Target) -> bool:
     if target.to not in (DType.I8, DType.U8, DType.I16, DType.U16) or not (sums.scale > 0).all():
         return False
     ratio = sums.scale * factor / float(target.scale)
-    if not (np.isfinite(ratio).all() and (ratio > 2.0**-30).all() and (ratio < 2.0**20).all()):
+    if not (np.isfinite(ratio).all() and (ratio < 2.0**20).all()):
         return False
+    # Below this, every sum of 32 bits is rounded to 0, as in channels that training has left.
+    ratio = np.maximum(ratio, 2.0**-33)
     ends = limits_of(target, low, high)
-    most = max(work.reach.get(sums.var.name, MOST), 1)
+    most = np.maximum(work.reach.get(sums.var.name, MOST), 1)
     rescale = exact_rescale(
         ratio, ends[0] - target.zero, ends[1] - target.zero, most, each=work.replaceable
     )

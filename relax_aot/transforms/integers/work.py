@@ -83,8 +83,8 @@ class Work:
     """Scales of sums in float64, by the name of the dequantized value."""
     sources: dict[str, Names] = field(default_factory=dict)
     """Where scales and zero points came from, by the name of a value that was dequantized later."""
-    reach: dict[str, int] = field(default_factory=dict)
-    """The greatest possible sum, by the name of the sums."""
+    reach: dict[str, int | Array] = field(default_factory=dict)
+    """The greatest possible sum, or that of each channel, by the name of the sums."""
     by_digest: dict[tuple[str, str], Var] = field(default_factory=dict)
 
     def maker(self, value: Var | None) -> Call | None:
