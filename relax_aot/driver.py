@@ -24,6 +24,7 @@ from relax_aot import (
 from relax_aot.emit.c_names import identifier
 from relax_aot.emit.initial import Initial
 from relax_aot.emit.layers import FUNCTIONS
+from relax_aot.emulation.targets import target_of
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import entries as frontends_entries
 from relax_aot.frontends import llm
@@ -51,7 +52,6 @@ from relax_aot.project.fit import DoesNotFit, require_fit
 from relax_aot.project.llm import with_pool, with_text
 from relax_aot.quantization.summary import Quantized
 from relax_aot.scheduling import threads
-from relax_aot.scheduling.targets import find as find_target
 from relax_aot.toolchain import nvrtc
 from relax_aot.transforms import fold_constants, integers, reassociate
 from relax_aot.verify import fused_kernels
@@ -285,10 +285,9 @@ def _stages(
     module = fused.module
     dump("fusion", module)
     dump("fusion-summary", fused.summary.text)
-    target = find_target(board.family, board.features)
     module = scheduling.schedule(
         module,
-        target,
+        target_of(board),
         options.optimize,
         options.numerics,
         lenient=not options.check,

@@ -219,6 +219,7 @@ class _Mapped(_Values):
             self._load(stmt.left),
             self._dim(stmt.left_row, "left_row_stride"),
             self._load(stmt.right),
+            stmt.separate,
         )
 
     def _sizes(self, stmt: Micro) -> tuple[Dim, ...]:

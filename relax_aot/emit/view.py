@@ -39,8 +39,9 @@ from relax_aot.emit.run_code import Statements
 from relax_aot.emit.step_code import StepView, mentioned, words_of
 from relax_aot.emit.weights import Weights
 from relax_aot.ir.extern import Returns
+from relax_aot.ir.loops import Multiply, walk
 from relax_aot.ir.types import C_TYPES
-from relax_aot.planning import require_addressable
+from relax_aot.planning import Plan, require_addressable
 from relax_aot.version import VERSION
 
 
@@ -91,6 +92,8 @@ class ModelView:
     """How compilers are to optimize it."""
     ordered: int
     """1 if float sums have the order of the plain loops, else 0."""
+    separate: bool
+    """Tiles round products before they add them."""
     tf32: bool
     """Whether products of floats round their factors."""
     graph: tuple[str, ...]
@@ -221,6 +224,7 @@ def model_view(
         small=small,
         level="-Os" if small else "-O2",
         ordered=int(ordered),
+        separate=_separates(plan),
         tf32=tf32,
         graph=graph_lines(plan),
         bounds=bounds,
@@ -350,6 +354,12 @@ def state_views(
     whole = offset if any(not size.isdigit() for size, _ in sizes.values()) else str(number)
     note = "bytes of memory.state"
     return tuple(views), SizeView(f"{prefix}_STATE_BYTES", whole, number, note)
+
+
+def _separates(plan: Plan) -> bool:
+    """Whether tiles round products before they add them."""
+    statements = (stmt for kernel in plan.module.kernels for stmt in walk(kernel.body))
+    return any(isinstance(stmt, Multiply) and stmt.separate for stmt in statements)
 
 
 def _locals(context: RunContext) -> tuple[LocalView, ...]:

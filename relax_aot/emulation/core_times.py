@@ -81,6 +81,15 @@ class Core:
             self._found[key] = next(matching, Rule())
         return self._found[key]
 
+    @property
+    def multiplies_before_it_adds(self) -> bool:
+        """Whether a multiplication and an addition take less time than FMA."""
+        fused, *parts = (
+            self.rule(Instruction(0, f"{name}.f32", "s0, s1, s2", narrow=False)).cycles
+            for name in ("vfma", "vmul", "vadd")
+        )
+        return sum(parts) < fused
+
     def taken_cycles(self, last: Instruction) -> float:
         """More, for a jump by the last instruction of a block."""
         own = self.rule(last).taken

@@ -325,7 +325,8 @@ class _Writer(_Expressions):
         numbers = [self.dim(d, scope) for d in (stmt.rows, stmt.columns, stmt.left_row)]
         self.put(
             depth,
-            f"run_multiply({sums.memory}, {', '.join(numbers)}, ({levels}), {left}, {right})",
+            f"run_multiply({sums.memory}, {', '.join(numbers)}, ({levels}), {left}, {right},"
+            f" separate={stmt.separate})",
         )
 
     def micro(self, stmt: Micro, scope: Scope, depth: int) -> None:

@@ -168,6 +168,11 @@ def fused(a: Value, b: Value, c: Value) -> Value:
     return np.float32(total)
 
 
+def separate(a: Value, b: Value, c: Value) -> Value:
+    """a * b + c in single precision, rounded twice."""
+    return np.float32(np.float32(a) * np.float32(b) + np.float32(c))
+
+
 def fused_double(a: Value, b: Value, c: Value) -> Value:
     if not all(np.isfinite(v) for v in (a, b, c)) or a * b + c == 0:
         return np.float64(a * b + c)

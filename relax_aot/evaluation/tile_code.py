@@ -23,8 +23,11 @@ def run_multiply(
     left_start: int,
     right: Memory,
     right_start: int,
+    *,
+    separate: bool = False,
 ) -> None:
-    """`Multiply` of loops.py: each sum takes one fused multiply-add per step of the levels."""
+    """`Multiply` of loops.py: each sum takes one multiply-add per step of the levels."""
+    add_product = scalars.separate if separate else scalars.fused
     assert rows <= sums.shape[0] and columns <= sums.shape[1], f"{rows}, {columns} sums"
     width = sums.shape[1]
     steps = [
@@ -39,7 +42,7 @@ def run_multiply(
             for i, j in steps:
                 a = _element(left, left_start + r * left_row + i)
                 b = _element(right, right_start + c + j)
-                total = scalars.fused(a, b, total)
+                total = add_product(a, b, total)
             sums.data[r * width + c] = total
 
 

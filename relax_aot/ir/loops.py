@@ -366,6 +366,7 @@ class Multiply:
     count and how many elements a step is on the left and on the right. `left` and `right` are
     the first elements; the other places count from there in row-major memory. Elements of `right`
     may have half precision. Of a row of `sums`, what lies beyond `columns` is undefined afterwards.
+    `separate`: products are rounded before they are added.
     """
 
     sums: Buffer
@@ -375,6 +376,7 @@ class Multiply:
     left: Load
     left_row: Dim
     right: Load
+    separate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,6 +277,7 @@ class _Body(_Expressions):
 
     def multiply(self) -> Multiply:
         cursor = self.cursor
+        separate = bool(cursor.take_word("separate"))
         sums = self.operand("=")
         left = self.operand(",")
         row = dim(cursor)
@@ -289,7 +290,7 @@ class _Body(_Expressions):
                 raise cursor.error(start, f"a level is three numbers, got {len(level)}")
             levels.append((level[0], level[1], level[2]))
         rows, columns = sums.index
-        return Multiply(sums.buffer, rows, columns, tuple(levels), left, row, right)
+        return Multiply(sums.buffer, rows, columns, tuple(levels), left, row, right, separate)
 
     def micro(self) -> Micro:
         cursor, start = self.cursor, self.cursor.token

@@ -218,7 +218,8 @@ def _block(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 sums = _element(stmt.sums, (stmt.rows, stmt.columns))
                 left, right = expr_text(stmt.left), expr_text(stmt.right)
                 levels = ", ".join(f"[{', '.join(map(str, level))}]" for level in stmt.levels)
-                yield f"{pad}multiply {sums} = {left}, {stmt.left_row}, {right}, {levels}"
+                word = "multiply separate" if stmt.separate else "multiply"
+                yield f"{pad}{word} {sums} = {left}, {stmt.left_row}, {right}, {levels}"
             case Micro():
                 operands = ", ".join(map(expr_text, stmt.operands))
                 sizes = ", ".join(map(str, stmt.sizes))

@@ -16,6 +16,8 @@ from relax_aot.externs.rule import ProductRule
 from relax_aot.fusion.in_place import proven_pairs
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import Multiply, Stmt
+from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.unused import without_unused_module
 from relax_aot.scheduling import devices
 from relax_aot.scheduling.apply import (
@@ -68,8 +70,9 @@ def schedule(
     small = optimize == "size"
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True, functions=0, scans=False)
+        target = replace(target, separate=False)
     if numerics == "ordered":
-        target = replace(target, partial_sums=1, functions=0)
+        target = replace(target, partial_sums=1, functions=0, separate=False)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
         target = replace(target, sums=0)
     if numerics == "blocked":
@@ -123,4 +126,14 @@ def schedule_contractions(module: Module, target: Target) -> Module:
         module = apply_module(rounding.run(module, target), target, schedule_integers)
     if target.rows:
         module = apply_module(row_blocks.run(module, target), target, schedule_floats)
-    return module
+    return _separate(module) if target.separate else module
+
+
+def _separate(module: Module) -> Module:
+    """Tiles whose products are rounded before they are added."""
+
+    def rule(stmt: Stmt) -> Stmt:
+        return replace(stmt, separate=True) if isinstance(stmt, Multiply) else stmt
+
+    kernels = (replace(k, body=map_statements(k.body, rule)) for k in module.kernels)
+    return replace(module, kernels=tuple(kernels))

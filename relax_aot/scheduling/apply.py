@@ -19,6 +19,7 @@ from relax_aot.scheduling.contraction import Contraction, collapsed, contraction
 from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
+from relax_aot.scheduling.room import room_of
 from relax_aot.scheduling.strategies.f32_calls import calls
 from relax_aot.scheduling.strategies.f32_tiles import tiles
 from relax_aot.scheduling.strategies.groups import grouped_of, groups
@@ -137,6 +138,7 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
     result."""
     table, bounds = module.constant_table, module.bounds
     work = {k.name: work_of(k.body, bounds) for k in module.kernels} if target.compact else {}
+    room = room_of(module) if target.spare_panel else {}
     scheduled: dict[str, tuple[Kernel, tuple[Packed, ...]]] = {}
     for kernel in module.kernels:
         calls = module.kernel_calls[kernel.name]
@@ -145,8 +147,10 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         finite = {name for name, vars_ in known.items() if all(is_finite(table[v]) for v in vars_)}
         share = work[kernel.name] / max(sum(work.values()), 1) if work else 1.0
         balanced = {n for n, vars_ in known.items() if all(is_balanced(table[v]) for v in vars_)}
+        spare = min(room.get(kernel.name, 0), target.spare_panel)
+        own = replace(target, panel=spare) if spare > target.panel else target
         context = Context(
-            target, frozenset(known), frozenset(finite), share, frozenset(balanced)
+            own, frozenset(known), frozenset(finite), share, frozenset(balanced)
         )  # fmt: skip
         scheduled[kernel.name] = apply(kernel, bounds, context, match)
     made: dict[str, Constant] = {}

@@ -5,7 +5,7 @@
 
 #include "raot/multiply.h"
 
-enum { LEFT = 4096, RIGHT = 8192, OUTSIDE = 64 };
+enum { LEFT = 4096, RIGHT = 16384, OUTSIDE = 64 };
 
 static float left[LEFT];
 static float right[RIGHT];
@@ -38,7 +38,7 @@ static void defined(int32_t rows, int32_t columns, const struct raot_level *leve
                                           k * levels[2].left + r * left_row;
                         const int32_t y =
                             i * levels[0].right + j * levels[1].right + k * levels[2].right + c;
-                        sum = raot_fmaf(a[x], b[y], sum);
+                        sum = RAOT_ADD_PRODUCT(a[x], b[y], sum);
                     }
                 }
             }
@@ -62,7 +62,7 @@ static int same(int32_t rows, int32_t columns)
 
 static int tile(int32_t rows, int32_t columns)
 {
-    const int32_t inner = below(12);
+    const int32_t inner = below(4) != 0 ? below(12) : below(140);
     const int32_t together = below(3) != 0;
     const int32_t row_step = together ? RAOT_TILE_COLUMNS : columns + below(4);
     const struct raot_level levels[3] = {

@@ -49,17 +49,18 @@ def test_under_emulation(target: str, compiler: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.qemu
-def test_tiles_of_cortex_m(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["-DRAOT_SEPARATE", "-URAOT_SEPARATE"])
+def test_tiles_of_cortex_m(flag: str, tmp_path: Path) -> None:
     """Its FPU is part of the A profile's, which runs the tests without a board."""
     need("arm-linux-gnueabihf-gcc")
     need("qemu-arm")
     profile = ["-U__ARM_ARCH_PROFILE", "-D__ARM_ARCH_PROFILE=77"]
     run(
-        "arm-linux-gnueabihf-gcc", "-O2", "-mthumb", "-mfpu=vfpv4", *profile, "-static",
+        "arm-linux-gnueabihf-gcc", "-O2", "-mthumb", "-mfpu=vfpv4", *profile, "-static", flag,
         f"-I{ROOT / 'runtime_c' / 'include'}", ROOT / "runtime_c" / "tests" / "test_multiply.c",
         "-o", tmp_path / "tiles",
     )  # fmt: skip
-    assert "raot_block_f32" in run("arm-linux-gnueabihf-nm", tmp_path / "tiles")
+    assert "raot_blocks_f32" in run("arm-linux-gnueabihf-nm", tmp_path / "tiles")
     run("qemu-arm", tmp_path / "tiles")
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -28,11 +30,20 @@ SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 23, 24, 25, 31, 32, 33)
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("board", ["mps2-an386", "mps2-an500", "mps3-an547", "aarch64-linux"])
-@pytest.mark.parametrize("optimize", ["speed", "size"])
+@pytest.mark.parametrize(
+    ("board", "optimize"),
+    [
+        *itertools.product(
+            ("mps2-an386", "mps2-an500", "mps3-an547", "aarch64-linux"), ("speed", "size")
+        ),
+        ("nucleo-l4r5zi", "speed"),
+    ],
+)
 def test_schedules_keep_the_bits(
     board: str, optimize: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Tiles with separate products have the bits of plain loops without FMA contraction; the
+    product of strided columns is no tile."""
     weights = random_weights(
         np.random.default_rng(0),
         w=(20, 70),
@@ -43,13 +54,15 @@ def test_schedules_keep_the_bits(
     samples = [sample(n) for n in SIZES]
     fast = emulate(compiled(weights, board, optimize), samples)
     monkeypatch.setattr(
-        "relax_aot.scheduling.schedule", lambda m, target, *_, **__: fma.run(m, target)
+        "relax_aot.scheduling.schedule",
+        lambda m, target, *_, **__: m if target.separate else fma.run(m, target),
     )
     plain = emulate(compiled(weights, board, "speed"), samples)
     for n, a, b in zip(SIZES, plain, fast, strict=True):
         assert a.status == b.status == 0
-        assert {k: v.tobytes() for k, v in a.outputs.items()} == {
-            k: v.tobytes() for k, v in b.outputs.items()
+        names = set(a.outputs) - ({"square"} if board == "nucleo-l4r5zi" else set())
+        assert {k: a.outputs[k].tobytes() for k in names} == {
+            k: b.outputs[k].tobytes() for k in names
         }, n
 
 

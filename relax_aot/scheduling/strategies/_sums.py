@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -11,7 +12,19 @@ from math import prod
 from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.axes import REGISTER
 from relax_aot.ir.dims import ONE, ZERO, Dim, interval
-from relax_aot.ir.loops import Buffer, For, If, Load, Multiply, Reserve, Store, binary
+from relax_aot.ir.loops import (
+    Apply,
+    Buffer,
+    For,
+    If,
+    Load,
+    Multiply,
+    Reserve,
+    Store,
+    binary,
+    expressions,
+    walk,
+)
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of
@@ -42,12 +55,14 @@ def emit_tile(
     operand: Operand | None,
     left: Copied | None = None,
     part: int = 0,
+    unroll: int = 1,
 ) -> None:
     """Results that are summed at once: rows, `most` at most, of the left operand and columns of
-    the right one. `part`: steps for which computed operands are computed at a time."""
+    the right one. `part`: steps for which computed operands are computed at a time. `unroll`:
+    columns in an iteration that begins sums or stores results."""
     sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)), REGISTER)
     w.add(Reserve(sums))
-    _begin(found, w, spans, sums)
+    _begin(found, w, spans, sums, unroll)
     origin = {span.variable: span.first for span in spans}
     counts, starts = [], {}
     for loop in found.reductions:
@@ -71,8 +86,33 @@ def emit_tile(
     else:
         _multiply(found, w, spans, sums, counts, starts, operand, left)
     index, at, loops = _results(w, spans)
-    with w.nest(loops):
-        w.finish(found.after, found.sum, Load(sums, index), at)
+    with _unrolled(w, loops, unroll if _is_short(found) else 1) as offsets:
+        for offset in offsets:
+            here = {variable: place.substitute(offset) for variable, place in at.items()}
+            sum_at = Load(sums, tuple(place.substitute(offset) for place in index))
+            w.finish(found.after, found.sum, sum_at, here)
+
+
+def _is_short(found: Contraction) -> bool:
+    """Whether no function of the C library or of raot/math.h follows the sum."""
+    parts = (part for stmt in walk(found.after) for part in expressions(stmt))
+    calls = {part.function for part in parts if isinstance(part, Apply)}
+    return calls <= {"max", "min", "abs", "fma"}
+
+
+@contextmanager
+def _unrolled(w: Writer, loops: Sequence[For], times: int) -> Iterator[list[dict[str, Dim]]]:
+    """The loops from 0. Yields values of the innermost variable: `times` of them in an iteration,
+    if they divide its constant extent, else the variable."""
+    *outer, inner = loops or [For("", ZERO, ONE, ())]
+    count = inner.stop.constant if inner.stop.is_constant else 0
+    if not loops or count < times or count % times:
+        with w.nest(loops):
+            yield [{}]
+        return
+    with w.nest([*outer, replace(inner, stop=Dim.of(count // times))]):
+        at = Dim.of(inner.variable) * times
+        yield [{inner.variable: at + n} for n in range(times)]
 
 
 def _multiply(
@@ -116,7 +156,7 @@ def _results(w: Writer, spans: Spans) -> tuple[tuple[Dim, Dim], dict[str, Dim], 
     return (place[0], place[1]), at, loops
 
 
-def _begin(found: Contraction, w: Writer, spans: Spans, sums: Buffer) -> None:
+def _begin(found: Contraction, w: Writer, spans: Spans, sums: Buffer, unroll: int) -> None:
     """Sums whose starts do not depend on their position are begun in parts of a fixed size:
     few rows for few, and columns together. An analysis that cannot tell one height from
     another sees that what is read has begun."""
@@ -130,7 +170,6 @@ def _begin(found: Contraction, w: Writer, spans: Spans, sums: Buffer) -> None:
         width = round_up(columns.constant, LANES) if exact else COLUMNS
         column = Dim.of(w.fresh("c"))
         across = [For(str(column), ZERO, Dim.of(width), ())]
-    store = Store(sums, (row, column), substitute_in(found.start, at))
     ends = [ZERO, rows.count]
     if rows.variable not in depends and not rows.count.is_constant:
         least = max(interval(rows.count, w.bounds)[0], 1)
@@ -138,8 +177,11 @@ def _begin(found: Contraction, w: Writer, spans: Spans, sums: Buffer) -> None:
         ends = [ZERO, *(Dim.of(end) for end in parts if end >= least)]
     for first, last in pairwise(ends):
         down = [replace(loop, start=first, stop=last) for loop in loops[: rows.count != 1]]
-        with w.block() as body, w.nest([*down, *across]):
-            w.add(store)
+        with w.block() as body, _unrolled(w, [*down, *across], unroll) as offsets:
+            for offset in offsets:
+                here = {variable: place.substitute(offset) for variable, place in at.items()}
+                index = (row.substitute(offset), column.substitute(offset))
+                w.add(Store(sums, index, substitute_in(found.start, here)))
         w.add(*body if first == 0 else [If(binary("<", first, rows.count), tuple(body))])
 
 

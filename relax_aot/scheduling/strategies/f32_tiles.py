@@ -61,6 +61,8 @@ LEAST_COLUMNS = 8
 """Narrower results are not worth a tile."""
 LEAST_FILTERS = 4
 """Rows for which it is worth to gather columns, or to compute them."""
+UNROLL = 4
+"""Columns that begin, or are stored, in an iteration where code counts less than cycles."""
 FARTHEST = 4
 """Elements from pixel to pixel; those that lie farther apart are no image."""
 
@@ -103,6 +105,7 @@ def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     match = _Tiling(
         found, w, size.rows, rows, across,
         columns=size.columns, steps=size.steps, panels=panels[across],
+        unroll=UNROLL if context.target.separate else 1,
     )  # fmt: skip
     return filled + 0.01 * contiguous, match.emit
 
@@ -175,6 +178,7 @@ def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     match = _Tiling(
         found, w, context.target.rows, rows, across, down, columns, lines,
         whole=full if gathered else (), names=("x", "tile", "width"),
+        unroll=UNROLL if context.target.separate else 1,
     )  # fmt: skip
     return -gathered, match.emit
 
@@ -220,6 +224,7 @@ class _Tiling:
     panels: Panels | None = None
     whole: Sequence[For] = ()
     names: tuple[str, str, str] = ("c", "panel", "width")
+    unroll: int = 1
 
     def emit(self) -> None:
         """Tiles where no window is clipped along the columns, plain loops elsewhere."""
@@ -252,7 +257,9 @@ class _Tiling:
             with spans(w, across, self.names, self.columns) as pixels:
                 places = (tile, Span("", ZERO, ONE, ""), pixels)
                 operand = self._operand(places[1], pixels, panels)
-                emit_tile(self.found, w, places, self.tile_rows, {}, operand, left)
+                emit_tile(
+                    self.found, w, places, self.tile_rows, {}, operand, left, unroll=self.unroll
+                )
 
     def _rows(self, columns: tuple[Span, Span], full: Full, operand: Operand | None) -> None:
         """Tiles of rows; where a window is clipped, one row at a time."""
@@ -261,11 +268,15 @@ class _Tiling:
             if inside is None:
                 with w.range(rows.variable, ends[1], ends[0]) as at:
                     row = Span(rows.variable, at, ONE, "r")
-                    emit_tile(self.found, w, (row, *columns), most, full, operand)
+                    emit_tile(
+                        self.found, w, (row, *columns), most, full, operand, unroll=self.unroll
+                    )
                 continue
             with spans(w, rows, ("r", "tile", "height"), self.tile_rows, ends) as tile:
                 places, left = (tile, *columns), self._left(tile)
-                emit_tile(self.found, w, places, most, inside, operand, left, self.steps)
+                emit_tile(
+                    self.found, w, places, most, inside, operand, left, self.steps, self.unroll
+                )
 
     def _regions(self, loop: For, full: Full) -> list[tuple[Ends, Full | None]]:
         """The part of an output loop where no window is clipped, with the bounds of reductions

@@ -28,17 +28,20 @@ class Target:
     `pointers` can be kept at once; `block` operations at most stand in an unrolled block;
     `code` bytes of blocks make a model count as twice as slow. The float micro-kernel is given
     tiles of `rows` rows (0: no tiles), and `panel` bytes at most of an image are gathered for
-    it, a multiple of `lanes` columns; `strip` bytes of one for a depthwise convolution (0:
-    none). A kernel that sums and does not multiply is computed for `sums` rows at a time (0:
-    one), which hides latency and takes as many rows of scratch; a target with `partial_sums` lanes
-    (1: none) does so only with ordered sums. `dots`: the form of the dot products of quantized
-    bytes with weights in groups (microkernels/groups.py; empty: none); products of floats with
-    such weights have tiles of `group_rows` (0: `rows`), for which weights are decoded once. With
-    `halves`, vectors convert constants of half precision as tiles read them.
+    it, a multiple of `lanes` columns, up to `spare_panel` where the arena becomes no larger;
+    `strip` bytes of one for a depthwise convolution (0: none). A kernel that sums and does not
+    multiply is computed for `sums` rows at a time (0: one), which hides latency and takes as many
+    rows of scratch; a target with `partial_sums` lanes (1: none) does so only with ordered sums.
+    `dots`: the form of the dot products of quantized bytes with weights in groups
+    (microkernels/groups.py; empty: none); products of floats with such weights have tiles of
+    `group_rows` (0: `rows`), for which weights are decoded once. With `halves`, vectors convert
+    constants of half precision as tiles read them.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
     loops compute them). `scans`: micro-kernels check contiguous indices. A row of scores
     that may take more than `score_row` bytes is computed in blocks of `score_block` keys.
-    `compact`: one function for all convolutions rather than fast loops for each.
+    `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
+    begin and store several columns in an iteration. `compact`: one function for all convolutions
+    rather than fast loops for each.
 
     Kernels for a `device` are loops over its blocks (scheduling/devices): of `threads` threads, one
     for each element, or of `team` warps, with `shared` bytes of memory of their own. `matrices`:
@@ -56,6 +59,7 @@ class Target:
     families: tuple[str, ...] = ()
     rows: int = 0
     panel: int = 0
+    spare_panel: int = 0
     lanes: int = 8
     strip: int = 0
     sums: int = 0
@@ -69,6 +73,7 @@ class Target:
     score_block: int = 256
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()
+    separate: bool = False
     compact: bool = False
     device: bool = False
     threads: int = 256

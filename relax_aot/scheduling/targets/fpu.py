@@ -17,6 +17,7 @@ TARGET = Target(
     code=16384,
     rows=4,
     panel=20480,
+    spare_panel=81920,
     lanes=4,
     floats=(im2col, tiles),
 )

@@ -15,7 +15,7 @@ raot_one_f32(const struct raot_level *levels, const float *left, const float *ri
             const float *a = left + i * levels[0].left + j * levels[1].left;
             const float *b = right + i * levels[0].right + j * levels[1].right;
             for (int32_t k = levels[2].count; k > 0; k--) {
-                sum = raot_fmaf(*a, *b, sum);
+                sum = RAOT_ADD_PRODUCT(*a, *b, sum);
                 a += levels[2].left;
                 b += levels[2].right;
             }

@@ -114,6 +114,62 @@ static inline void raot_window_copy(float *to, int32_t count, const float *from,
 }
 #endif
 
+#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && __ARM_ARCH_PROFILE == 'M' && \
+    defined(__ARM_FP) && !defined(RAOT_MVE_F32) && !defined(__OPTIMIZE_SIZE__)
+#define RAOT_WINDOW_VFP
+/*
+ * to[i] = from[i * step] for i < count. One instruction loads 16 neighbors, eight, or four; the
+ * last ones are copied on their own: they may overlap those before.
+ */
+#define RAOT_WINDOW_COPY(N, LAST)                                                             \
+    do {                                                                                      \
+        int32_t groups = (count - 1) / (N);                                                   \
+        const float *const last = from + (count - (N));                                       \
+        float *const end = to + (count - (N));                                                \
+        __asm__ volatile("cmp %[groups], #0\n beq 2f\n"                                       \
+                         "1: vldmia %[from]!, {s0-" LAST "}\n subs %[groups], #1\n"           \
+                         "vstmia %[to]!, {s0-" LAST "}\n bne 1b\n"                            \
+                         "2: vldmia %[last], {s0-" LAST "}\n"                                 \
+                         "vstmia %[end], {s0-" LAST "}\n"                                     \
+                         : [to] "+r"(to), [from] "+r"(from), [groups] "+r"(groups)            \
+                         : [last] "r"(last), [end] "r"(end)                                   \
+                         : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", \
+                           "s11", "s12", "s13", "s14", "s15", "memory", "cc");                \
+    } while (0)
+__attribute__((noinline, unused)) static void raot_window_copy_vfp(float *to, int32_t count,
+                                                                   const float *from, int32_t step)
+{
+    if (step == 1 && count >= 16) {
+        RAOT_WINDOW_COPY(16, "s15");
+        return;
+    }
+    if (step == 1 && count >= 8) {
+        RAOT_WINDOW_COPY(8, "s7");
+        return;
+    }
+    if (step == 1 && count >= 4) {
+        RAOT_WINDOW_COPY(4, "s3");
+        return;
+    }
+    for (; count >= 4; count -= 4) {
+        const float a = from[0];
+        const float b = from[step];
+        const float c = from[2 * step];
+        const float d = from[3 * step];
+        to[0] = a;
+        to[1] = b;
+        to[2] = c;
+        to[3] = d;
+        to += 4;
+        from += 4 * step;
+    }
+    for (; count > 0; count--) {
+        *to++ = *from;
+        from += step;
+    }
+}
+#endif
+
 /* A loop, because a call of memset costs more for a few elements. */
 static inline void raot_window_zeros(float *to, int32_t first, int32_t last)
 {
@@ -137,6 +193,10 @@ static inline void raot_window_f32(float *to, int32_t count, int32_t first, int3
     raot_window_zeros(to, 0, first);
 #if defined(RAOT_MVE_F32)
     raot_window_copy(to + first, last - first, from + (offset + first * step), step);
+#elif defined(RAOT_WINDOW_VFP)
+    if (first < last) {
+        raot_window_copy_vfp(to + first, last - first, from + (offset + first * step), step);
+    }
 #else
     int32_t i = first;
 #if defined(__AVX2__)
