@@ -10,15 +10,17 @@ states [directions, batch, hidden]. Beyond a sequence's length y is 0 and states
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from relax_aot.ir.builder import At, KernelBuilder
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import Dim, ceildiv, dim_min
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Expr, Local, Operand, Select, apply, as_expr, binary
+from relax_aot.ir.loops import Buffer, Cast, Expr, Operand, Select, apply, as_expr, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_fit, require
 from relax_aot.ops._recurrent import (
@@ -34,7 +36,8 @@ from relax_aot.ops._recurrent import (
 from relax_aot.ops._samples import normals
 
 Buffers = dict[str, "Buffer | _Widened | None"]
-
+STEPS = 4
+"""The products of so many steps' inputs are one matrix product: weights are read once for them."""
 
 MEANING = {
     "w": "input weights",
@@ -182,7 +185,8 @@ def _direction(
     reverse: bool,
 ) -> None:
     """One direction: states start in the result buffers and are updated step by step; in
-    scratch of float32 where they are of half precision."""
+    scratch of float32 where they are of half precision. The products of some steps' inputs are
+    one matrix product. With lengths, each sequence of a batch takes its steps on its own."""
     x = given["x"]
     assert x is not None and y is not None
     seq, batch, _ = x.shape
@@ -191,161 +195,186 @@ def _direction(
         start = given[first]
         with k.loops(batch, cell.hidden) as (n, j):
             k.store(state[(d, n, j)], 0.0 if start is None else start[(d, n, j)])
-    gates = k.scratch(f"gates{way}", held[0].dtype, (GATES[kind] * cell.hidden,))
-    lens = given["lens"]
+    rows, lens = GATES[kind] * cell.hidden, given["lens"]
+    together = (dim_min(seq, STEPS), batch) if lens is None else (Dim.of(1), Dim.of(1))
+    before = k.scratch(f"inputs{way}", held[0].dtype, (*together, rows))
+    gates = k.scratch(f"gates{way}", held[0].dtype, (together[1], rows))
+    steps = _Steps(k, kind, cell, given, y, held, before, gates, way)
+    if lens is None:
+        with k.loops(ceildiv(seq, STEPS)) as (block,):
+            start_at = block * STEPS
+            count = k.let("steps", dim_min(seq - start_at, STEPS))
+            last = seq - 1 - start_at
+            steps.inputs(count, lambda s: last - s if reverse else start_at + s)
+            with k.loops(count) as (s,):
+                steps.step(s, k.let("t", last - s) if reverse else start_at + s)
+        return
     with k.loops(seq, batch) as (t, n):
-        if lens is None:
-            place = k.let("t", seq - 1 - t) if reverse else t
-            _step(k, kind, cell, given, y, held, gates, way, place, n)
-            return
         length = k.index("length", Cast(lens[(n,)], DType.I64), 0, seq)
         with k.when(binary("<", t, length)):
             place = k.let("t", length - 1 - t) if reverse else t
-            _step(k, kind, cell, given, y, held, gates, way, place, n)
+            alone = replace(steps, one=n)
+            alone.inputs(Dim.of(1), lambda _: place)
+            alone.step(Dim.of(0), place)
         with k.otherwise(), k.loops(cell.hidden) as (j,):
             k.store(y[(t, d, n, j)], 0.0)
 
 
-def _step(
-    k: KernelBuilder,
-    kind: str,
-    cell: Cell,
-    given: Buffers,
-    y: Buffer,
-    states: list[Buffer],
-    gates: Buffer,
-    way: int,
-    t: Dim,
-    n: Dim,
-) -> None:
-    hidden = cell.hidden
-    count = GATES[kind]
-    functions = [
-        _activation(text) for text in cell.activations[way * len(shared_activations(kind)) :]
-    ]
-    d = Dim.of(way)
-    h = states[0]
+@dataclass(frozen=True)
+class _Steps:
+    """Loops of one direction, for all sequences of a batch or for `one`. `before` are sums of
+    the bias and the products of inputs, `gates` those of the step."""
 
-    def bias(row: Dim, half: int) -> Operand:
-        b = given["b"]
-        return 0.0 if b is None else b[(d, row + half * count * hidden)]
+    k: KernelBuilder
+    kind: str
+    cell: Cell
+    given: Buffers
+    y: Buffer
+    states: list[Buffer]
+    before: Buffer
+    gates: Buffer
+    way: int
+    one: Dim | None = None
 
-    def products(row: Dim, start: Operand, weights: str, at: Callable[[Dim], Expr]) -> Local:
-        matrix = given[weights]
-        assert matrix is not None
-        total = k.local("sum", gates.dtype, start)
-        with k.loops(matrix.shape[2]) as (i,):
-            k.assign(total, total + binary("*", matrix[(d, row, i)], at(i)))
-        return total
+    @property
+    def d(self) -> Dim:
+        return Dim.of(self.way)
 
-    x = given["x"]
-    assert x is not None
+    def inputs(self, count: Dim, place: Callable[[Dim], Dim]) -> None:
+        """The sums of `count` steps, whose inputs are at `place`."""
+        x, w = self.given["x"], self.given["w"]
+        assert x is not None and w is not None
+        for first, rows in self._parts():
+            both = first == 0 or not self.cell.linear_before_reset
+            with self.k.loops(count) as (s,), self._each(rows) as (n, own, row):
+                gate = row + first
+                total = self.k.local("sum", self.gates.dtype, self._bias(gate, both=both))
+                with self.k.loops(x.shape[2]) as (i,):
+                    factor = x[(place(s), n, i)]
+                    self.k.assign(total, total + binary("*", w[(self.d, gate, i)], factor))
+                self.k.store(self.before[(s, own, gate)], total)
 
-    def of_input(i: Dim) -> Expr:
-        return x[(t, n, i)]
+    def step(self, s: Dim, t: Dim) -> None:
+        """The step `s` of those whose inputs are summed, which is `t` of the sequence."""
+        h, gates, hidden = self.states[0], self.gates, self.cell.hidden
+        ((first, rows), *_) = self._parts()
+        with self._each(rows) as (n, own, row):
+            gate = row + first
+            self._add(self.before[(s, own, gate)], n, own, gate)
+        if self.kind == "gru":
+            self._gru(s, t)
+            return
+        with self._each(hidden) as (n, own, j):
+            functions = self._functions
+            if self.kind == "rnn":
+                value = functions[0](_clipped(gates[(own, j)], self.cell))
+            else:
+                value = self._lstm(n, own, j)
+            self.k.store(h[(self.d, n, j)], value)
+            self._result(t, n, j)
 
-    def of_state(i: Dim) -> Expr:
-        return h[(d, n, i)]
+    def _result(self, t: Dim, n: Dim, j: Dim) -> None:
+        state = self.states[0][(self.d, n, j)]
+        self.k.store(self.y[(t, self.d, n, j)], _as(state, self.y.dtype))
 
-    # Gates that see the state directly; GRU's last one waits for the reset gate.
-    direct = 2 * hidden if kind == "gru" else count * hidden
-    with k.loops(direct) as (row,):
-        both = bias(row, 0) + bias(row, 1) if given["b"] is not None else 0.0
-        first = products(row, both, "w", of_input)
-        k.store(gates[(row,)], products(row, first, "r", of_state))
-    if kind == "gru":
-        _gru(k, cell, given, y, h, gates, d, t, n, functions, bias, products, of_input, of_state)
-        return
-    with k.loops(hidden) as (j,):
-        if kind == "rnn":
-            value = functions[0](_clipped(gates[(j,)], cell))
+    def _parts(self) -> list[tuple[int, int]]:
+        """First row and number of rows: gates that see the state directly; GRU's last one waits
+        for the reset gate."""
+        hidden = self.cell.hidden
+        if self.kind != "gru":
+            return [(0, GATES[self.kind] * hidden)]
+        return [(0, 2 * hidden), (2 * hidden, hidden)]
+
+    @property
+    def _functions(self) -> Sequence[Callable[[Expr], Expr]]:
+        count = len(shared_activations(self.kind))
+        return [_activation(text) for text in self.cell.activations[self.way * count :]]
+
+    @contextmanager
+    def _each(self, size: int) -> Iterator[tuple[Dim, Dim, Dim]]:
+        """Sequence, its place in scratch, and an index below `size`."""
+        if self.one is not None:
+            with self.k.loops(size) as (j,):
+                yield self.one, Dim.of(0), j
+            return
+        with self.k.loops(self.gates.shape[0], size) as (n, j):
+            yield n, n, j
+
+    def _bias(self, row: Dim, *, both: bool, half: int = 0) -> Operand:
+        b, other = self.given["b"], GATES[self.kind] * self.cell.hidden
+        if b is None:
+            return 0.0
+        first = b[(self.d, row + half * other)]
+        return first + b[(self.d, row + other)] if both else first
+
+    def _add(self, start: Operand, n: Dim, own: Dim, row: Dim, state: Buffer | None = None) -> None:
+        """A gate: the products of a row of weights and the state, or scratch in its place."""
+        r, h, total = self.given["r"], self.states[0], self.k.local("sum", self.gates.dtype, start)
+        assert r is not None
+        with self.k.loops(self.cell.hidden) as (i,):
+            factor = h[(self.d, n, i)] if state is None else state[(own, i)]
+            self.k.assign(total, total + binary("*", r[(self.d, row, i)], factor))
+        self.k.store(self.gates[(own, row)], total)
+
+    def _lstm(self, n: Dim, own: Dim, j: Dim) -> Expr:
+        """Gates in ONNX's order: input, output, forget, cell; peepholes likewise i, o, f."""
+        cell, k, c, p = self.cell, self.k, self.states[1], self.given["p"]
+        f, g, h = self._functions[:3]
+        at: At = (self.d, n, j)
+
+        def gate(which: int, peephole: int | None, state: Expr) -> Expr:
+            value: Expr = self.gates[(own, j + which * cell.hidden)]
+            if p is not None and peephole is not None:
+                weight = p[(self.d, j + peephole * cell.hidden)]
+                value = binary("+", value, binary("*", weight, state))
+            return _clipped(value, cell)
+
+        before = k.local("previous_cell", c.dtype, c[at])
+        enter = k.local("input_gate", c.dtype, f(gate(0, 0, before)))
+        kept = 1.0 - enter if cell.input_forget else f(gate(2, 2, before))
+        forget = k.local("forget_gate", c.dtype, kept)
+        fresh = k.local("candidate", c.dtype, g(gate(3, None, before)))
+        value: Expr = forget * before + enter * fresh
+        if cell.cell_clip > 0:
+            value = apply("max", apply("min", value, cell.cell_clip), -cell.cell_clip)
+        after = k.local("cell", c.dtype, value)
+        k.store(c[at], after)
+        return binary("*", f(gate(1, 1, after)), h(after))
+
+    def _gru(self, s: Dim, t: Dim) -> None:
+        """Gates in ONNX's order: update z, reset r, hidden. The new state is complete before
+        the old one is overwritten, since every row reads all of it."""
+        cell, k, gates, h = self.cell, self.k, self.gates, self.states[0]
+        hidden = cell.hidden
+        f, g = self._functions[:2]
+        with self._each(2 * hidden) as (_, own, row):
+            k.store(gates[(own, row)], f(_clipped(gates[(own, row)], cell)))
+        if cell.linear_before_reset:
+            with self._each(hidden) as (n, own, j):
+                row = j + 2 * hidden
+                self._add(self._bias(row, both=False, half=1), n, own, row)
         else:
-            value = _lstm(k, cell, given["p"], states[1], gates, d, n, j, functions)
-        k.store(h[(d, n, j)], value)
-        k.store(y[(t, d, n, j)], _as(h[(d, n, j)], y.dtype))
+            scaled = k.scratch(f"scaled{self.way}", gates.dtype, (gates.shape[0], hidden))
+            with self._each(hidden) as (n, own, j):
+                reset = gates[(own, j + hidden)]
+                k.store(scaled[(own, j)], binary("*", reset, h[(self.d, n, j)]))
+            with self._each(hidden) as (n, own, j):
+                row = j + 2 * hidden
+                self._add(self.before[(s, own, row)], n, own, row, scaled)
+        with self._each(hidden) as (n, own, j):
+            value: Expr = gates[(own, j + 2 * hidden)]
+            if cell.linear_before_reset:
+                reset = gates[(own, j + hidden)]
+                value = self.before[(s, own, j + 2 * hidden)] + binary("*", reset, value)
+            update = k.local("update", h.dtype, gates[(own, j)])
+            fresh = k.local("fresh", h.dtype, g(_clipped(value, cell)))
+            state = h[(self.d, n, j)]
+            k.store(state, (1.0 - update) * fresh + update * state)
+            self._result(t, n, j)
 
 
 def _clipped(value: Expr, cell: Cell) -> Expr:
     return value if cell.clip <= 0 else apply("max", apply("min", value, cell.clip), -cell.clip)
-
-
-def _lstm(
-    k: KernelBuilder,
-    cell: Cell,
-    p: Buffer | _Widened | None,
-    c: Buffer,
-    gates: Buffer,
-    d: Dim,
-    n: Dim,
-    j: Dim,
-    functions: Sequence[Callable[[Expr], Expr]],
-) -> Expr:
-    """Gates in ONNX's order: input, output, forget, cell; peepholes likewise i, o, f."""
-    hidden = cell.hidden
-    f, g, h = functions[:3]
-    at: At = (d, n, j)
-
-    def gate(which: int, peephole: int | None, state: Expr) -> Expr:
-        value: Expr = gates[(j + which * hidden,)]
-        if p is not None and peephole is not None:
-            value = binary("+", value, binary("*", p[(d, j + peephole * hidden)], state))
-        return _clipped(value, cell)
-
-    before = k.local("previous_cell", c.dtype, c[at])
-    enter = k.local("input_gate", c.dtype, f(gate(0, 0, before)))
-    kept = 1.0 - enter if cell.input_forget else f(gate(2, 2, before))
-    forget = k.local("forget_gate", c.dtype, kept)
-    fresh = k.local("candidate", c.dtype, g(gate(3, None, before)))
-    value: Expr = forget * before + enter * fresh
-    if cell.cell_clip > 0:
-        value = apply("max", apply("min", value, cell.cell_clip), -cell.cell_clip)
-    after = k.local("cell", c.dtype, value)
-    k.store(c[at], after)
-    return binary("*", f(gate(1, 1, after)), h(after))
-
-
-def _gru(
-    k: KernelBuilder,
-    cell: Cell,
-    given: Buffers,
-    y: Buffer,
-    h: Buffer,
-    gates: Buffer,
-    d: Dim,
-    t: Dim,
-    n: Dim,
-    functions: Sequence[Callable[[Expr], Expr]],
-    bias: Callable[[Dim, int], Operand],
-    products: Callable[..., Local],
-    of_input: Callable[[Dim], Expr],
-    of_state: Callable[[Dim], Expr],
-) -> None:
-    """Gates in ONNX's order: update z, reset r, hidden. The new state is complete before
-    the old one is overwritten, since every row reads all of it."""
-    hidden = cell.hidden
-    f, g = functions[:2]
-    with k.loops(2 * hidden) as (row,):
-        k.store(gates[(row,)], f(_clipped(gates[(row,)], cell)))
-
-    def reset(i: Dim) -> Expr:
-        return gates[(i + hidden,)]
-
-    with k.loops(hidden) as (j,):
-        row = j + 2 * hidden
-        if cell.linear_before_reset:
-            inner = products(row, bias(row, 1), "r", of_state)
-            outer = products(row, bias(row, 0), "w", of_input)
-            value: Expr = outer + binary("*", reset(j), inner)
-        else:
-            both = bias(row, 0) + bias(row, 1) if given["b"] is not None else 0.0
-            outer = products(row, both, "w", of_input)
-            value = products(row, outer, "r", lambda i: binary("*", reset(i), of_state(i)))
-        k.store(gates[(row,)], g(_clipped(value, cell)))
-    with k.loops(hidden) as (j,):
-        update = k.local("update", h.dtype, gates[(j,)])
-        fresh = gates[(j + 2 * hidden,)]
-        k.store(h[(d, n, j)], (1.0 - update) * fresh + update * h[(d, n, j)])
-        k.store(y[(t, d, n, j)], _as(h[(d, n, j)], y.dtype))
 
 
 def _samples(kind: str) -> Callable[[np.random.Generator], list[Sample]]:

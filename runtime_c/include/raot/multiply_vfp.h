@@ -206,6 +206,51 @@ raot_row_f32(const struct raot_level *levels, const float *left, const float *ri
     }
 }
 
+#if defined(RAOT_ASM_INLINE) && !defined(RAOT_SMALL)
+/* One row and 16 columns: four steps at once, where the left operand is contiguous. */
+/* clang-format off */
+#define RAOT_EIGHT_PRODUCTS(s0, s1, s2, s3, s4, s5, s6, s7, a) \
+    RAOT_FOUR_PRODUCTS(s0, s1, s2, s3, a, s24, s25, s26, s27, s20, s21) \
+    RAOT_FOUR_PRODUCTS(s4, s5, s6, s7, a, s28, s29, s30, s31, s20, s21)
+#define RAOT_ROW_STEP(a) \
+    "vldmia %[b]!, {s24-s31}\n" RAOT_EIGHT_PRODUCTS(s0, s1, s2, s3, s4, s5, s6, s7, a) \
+    "vldmia %[b]!, {s24-s31}\n" RAOT_EIGHT_PRODUCTS(s8, s9, s10, s11, s12, s13, s14, s15, a) \
+    "add %[b], %[skip]\n"
+/* clang-format on */
+__attribute__((noinline, unused)) static void raot_wide_row_f32(const struct raot_level *levels,
+                                                                const float *left,
+                                                                const float *right, float *sums)
+{
+    for (int32_t i = 0; i < levels[0].count; i++) {
+        for (int32_t j = 0; j < levels[1].count; j++) {
+            const float *a = left + i * levels[0].left + j * levels[1].left;
+            const float *b = right + i * levels[0].right + j * levels[1].right;
+            int32_t count = levels[2].count;
+            int32_t fours = levels[2].left == 1 ? count / 4 : 0;
+
+            count -= 4 * fours;
+            /* clang-format off */
+            __asm__ volatile(
+                "vldmia %[sums], {s0-s15}\n cmp %[fours], #0\n beq 2f\n"
+                "1: vldmia %[a]!, {s16-s19}\n"
+                RAOT_ROW_STEP(s16) RAOT_ROW_STEP(s17) RAOT_ROW_STEP(s18)
+                "subs %[fours], #1\n" RAOT_ROW_STEP(s19) "bne 1b\n"
+                "2: cmp %[count], #0\n beq 4f\n"
+                "3: vldr s16, [%[a]]\n add %[a], %[left]\n"
+                "subs %[count], #1\n" RAOT_ROW_STEP(s16) "bne 3b\n"
+                "4: vstmia %[sums], {s0-s15}\n"
+                : [a] "+r"(a), [b] "+r"(b), [fours] "+r"(fours), [count] "+r"(count)
+                : [sums] "r"(sums), [left] "r"(4 * levels[2].left),
+                  [skip] "r"(4 * levels[2].right - 64)
+                : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12",
+                  "s13", "s14", "s15", "s16", "s17", "s18", "s19", "s20", "s21", "s24", "s25",
+                  "s26", "s27", "s28", "s29", "s30", "s31", "memory", "cc");
+            /* clang-format on */
+        }
+    }
+}
+#endif
+
 #if !defined(RAOT_SMALL)
 /* Four rows and one column. */
 __attribute__((noinline, unused)) static void raot_column_f32(const struct raot_level *levels,
@@ -485,6 +530,11 @@ __attribute__((noinline, unused)) static void raot_tile_vfp_f32(int32_t rows, in
             } else if (high == 4) {
                 raot_column_f32(levels, left, left_row, b, to);
                 c += 1;
+#endif
+#if defined(RAOT_ASM_INLINE) && !defined(RAOT_SMALL)
+            } else if (high == 1 && columns - c >= 16) {
+                raot_wide_row_f32(levels, left, b, to);
+                c += 16;
 #endif
             } else if (high == 1 && columns - c >= 8) {
                 raot_row_f32(levels, left, b, to);

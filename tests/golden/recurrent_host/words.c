@@ -9,12 +9,13 @@
  *       %words.checked: i64[batch, n] = guard @check_embedded(%words)  # /embedded/Gather
  *       %steps: f32[n, batch, 10] = call_kernel @gather_transpose_steps(%embedding, %words.checked)
  *           # /embedded/Gather + /steps/Transpose
- *       %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7], %turned: f32[n, batch, 2, 7],
- *           %states.gates0: f32[28] = call_kernel @fill_lstm_transpose_turned(%steps, %weight,
- *           %recurrence, %bias)  # /first/ConstantOfShape + /states/LSTM + /turned/Transpose
- *       %joined: f32[n, batch, 14] = view(%turned)  # /joined/Reshape
- *       %logits: f32[n, batch, 5] = call_kernel @matmul_add_logits(%joined, %out_weight, %out_bias)
- *           # /product/MatMul + /logits/Add
+ *       %states: f32[n, 2, batch, 7], %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7],
+ *           %states.inputs0: f32[min(4, n), batch, 28], %states.gates0: f32[batch, 28] =
+ *           call_kernel @fill_lstm_states_3(%steps, %bias, %weight.packed_6eced4e1,
+ *           %recurrence.packed_9a29a578, %weight.packed_c8d39121, %recurrence.packed_def22d2d)  #
+ *           /first/ConstantOfShape + /states/LSTM
+ *       %logits: f32[n, batch, 5] = call_kernel @transpose_matmul_add_logits(%out_weight,
+ *           %out_bias, %states)  # /turned/Transpose + /product/MatMul + /logits/Add
  *       %tags: f32[batch, n, 5], %chances: f32[1], %chances_3: f32[1] = call_kernel
  *           @reduce_sub_etc_tags(%logits)  # /chances/LogSoftmax + /tags/Transpose
  *       return %tags
@@ -27,6 +28,7 @@
 #include "raot/integer.h"
 #include "raot/lanes.h"
 #include "raot/math.h"
+#include "raot/multiply.h"
 #include "raot/profile.h"
 #include "words_weights.h"
 
@@ -73,100 +75,204 @@ RAOT_NOINLINE static void gather_transpose_steps(int32_t batch, int32_t n,
     }
 }
 
-/*
- * %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7], %turned: f32[n, batch, 2, 7],
- *     %states.gates0: f32[28] = call_kernel @fill_lstm_transpose_turned(%steps, %weight,
- *     %recurrence, %bias)
- * from /first/ConstantOfShape + /states/LSTM + /turned/Transpose
- */
-RAOT_NOINLINE static void fill_lstm_transpose_turned(
-    int32_t batch, int32_t n, const float *restrict steps, const float *restrict weight,
-    const float *restrict recurrence, const float *restrict bias, float *restrict states_2,
-    float *restrict states_3, float *restrict turned, float *restrict states_gates0)
+/* One iteration of the loop over i1_tile in fill_lstm_states_3. */
+RAOT_INLINE static inline void
+fill_lstm_states_3_tile(int32_t batch, int32_t n, int32_t i0, int32_t steps_3, int32_t i2,
+                        const float *restrict steps, const float *restrict bias,
+                        const float *restrict weight_packed_0, float *restrict states_inputs0)
 {
-    for (int32_t i0 = 0; i0 < batch; i0++) {
-        for (int32_t i1 = 0; i1 < 7; i1++) {
-            states_2[i0 * 7 + i1] = 0.0f;
+    float sums_1[768];
+    for (int32_t c = 0; c < 28; c++) {
+        sums_1[c] = bias[c + 56] + bias[c + 84];
+    }
+    if (1 < steps_3) {
+        for (int32_t r = 1; r < 6; r++) {
+            for (int32_t c = 0; c < 28; c++) {
+                sums_1[r * 32 + c] = bias[c + 56] + bias[c + 84];
+            }
         }
     }
-    for (int32_t i0 = 0; i0 < batch; i0++) {
-        for (int32_t i1 = 0; i1 < 7; i1++) {
-            states_3[i0 * 7 + i1] = 0.0f;
+    const struct raot_level levels[3] = {
+        {1, 0, 0},
+        {1, 0, 0},
+        {10, 1, 28},
+    };
+    raot_multiply_f32(steps_3, 28, levels, &steps[((n - i0 * 4 - 1) * batch + i2) * 10],
+                      -batch * 10, weight_packed_0, sums_1);
+    for (int32_t r = 0; r < steps_3; r++) {
+        for (int32_t c = 0; c < 28; c++) {
+            states_inputs0[(batch * r + i2) * 28 + c] = sums_1[r * 32 + c];
         }
     }
-    for (int32_t i0 = 0; i0 < n; i0++) {
-        for (int32_t i1 = 0; i1 < batch; i1++) {
-            for (int32_t i2 = 0; i2 < 28; i2++) {
-                float sum = bias[i2] + bias[i2 + 28];
-                for (int32_t i3 = 0; i3 < 10; i3++) {
-                    sum = raot_fmaf(weight[i2 * 10 + i3], steps[(batch * i0 + i1) * 10 + i3], sum);
+}
+
+/*
+ * %states: f32[n, 2, batch, 7], %states_2: f32[2, batch, 7], %states_3: f32[2, batch, 7],
+ *     %states.inputs0: f32[min(4, n), batch, 28], %states.gates0: f32[batch, 28] = call_kernel
+ *     @fill_lstm_states_3(%steps, %bias, %weight.packed_6eced4e1, %recurrence.packed_9a29a578,
+ *     %weight.packed_c8d39121, %recurrence.packed_def22d2d)
+ * from /first/ConstantOfShape + /states/LSTM
+ */
+RAOT_NOINLINE static void
+fill_lstm_states_3(int32_t batch, int32_t n, const float *restrict steps,
+                   const float *restrict bias, const float *restrict weight_packed,
+                   const float *restrict recurrence_packed, const float *restrict weight_packed_0,
+                   const float *restrict recurrence_packed_0, float *restrict states,
+                   float *restrict states_2, float *restrict states_3,
+                   float *restrict states_inputs0, float *restrict states_gates0)
+{
+    for (int32_t i0_i1 = 0; i0_i1 < batch * 7; i0_i1++) {
+        states_2[i0_i1] = 0.0f;
+    }
+    for (int32_t i0_i1 = 0; i0_i1 < batch * 7; i0_i1++) {
+        states_3[i0_i1] = 0.0f;
+    }
+    for (int32_t i0 = 0; i0 < (n + 3) / 4; i0++) {
+        const int32_t steps_2 = raot_min_i32(n - i0 * 4, 4);
+        for (int32_t i2_tile = 0; i2_tile < raot_floor_div(batch * steps_2 + 23, 24); i2_tile++) {
+            const int32_t height = raot_min_i32(24, batch * steps_2 - i2_tile * 24);
+            float sums[768];
+            for (int32_t c = 0; c < 28; c++) {
+                sums[c] = bias[c] + bias[c + 28];
+            }
+            if (1 < height) {
+                for (int32_t r = 1; r < 6; r++) {
+                    for (int32_t c = 0; c < 28; c++) {
+                        sums[r * 32 + c] = bias[c] + bias[c + 28];
+                    }
                 }
-                float sum_2 = sum;
+            }
+            if (6 < height) {
+                for (int32_t r = 6; r < 12; r++) {
+                    for (int32_t c = 0; c < 28; c++) {
+                        sums[r * 32 + c] = bias[c] + bias[c + 28];
+                    }
+                }
+            }
+            if (12 < height) {
+                for (int32_t r = 12; r < 24; r++) {
+                    for (int32_t c = 0; c < 28; c++) {
+                        sums[r * 32 + c] = bias[c] + bias[c + 28];
+                    }
+                }
+            }
+            const struct raot_level levels[3] = {
+                {1, 0, 0},
+                {1, 0, 0},
+                {10, 1, 28},
+            };
+            raot_multiply_f32(height, 28, levels, &steps[batch * i0 * 40 + i2_tile * 240], 10,
+                              weight_packed, sums);
+            for (int32_t r = 0; r < height; r++) {
+                for (int32_t c = 0; c < 28; c++) {
+                    states_inputs0[c + i2_tile * 672 + r * 28] = sums[r * 32 + c];
+                }
+            }
+        }
+        for (int32_t i1 = 0; i1 < steps_2; i1++) {
+            for (int32_t i2_tile = 0; i2_tile < (batch + 23) / 24; i2_tile++) {
+                const int32_t height_2 = raot_min_i32(24, batch - i2_tile * 24);
+                float sums_0[768];
+                for (int32_t r = 0; r < height_2; r++) {
+                    for (int32_t c = 0; c < 28; c++) {
+                        sums_0[r * 32 + c] =
+                            states_inputs0[(batch * i1 + i2_tile * 24 + r) * 28 + c];
+                    }
+                }
+                const struct raot_level levels_2[3] = {
+                    {1, 0, 0},
+                    {1, 0, 0},
+                    {7, 1, 28},
+                };
+                raot_multiply_f32(height_2, 28, levels_2, &states_2[i2_tile * 168], 7,
+                                  recurrence_packed, sums_0);
+                for (int32_t r = 0; r < height_2; r++) {
+                    for (int32_t c = 0; c < 28; c++) {
+                        states_gates0[i2_tile * 672 + r * 28 + c] = sums_0[r * 32 + c];
+                    }
+                }
+            }
+            for (int32_t i2 = 0; i2 < batch; i2++) {
                 for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_2 = raot_fmaf(recurrence[i2 * 7 + i3], states_2[i1 * 7 + i3], sum_2);
+                    const float previous_cell = states_3[i2 * 7 + i3];
+                    const float input_gate = raot_sigmoidf(states_gates0[i2 * 28 + i3]);
+                    const float forget_gate = raot_sigmoidf(states_gates0[i2 * 28 + i3 + 14]);
+                    const float candidate = raot_tanhf(states_gates0[i2 * 28 + i3 + 21]);
+                    const float cell = forget_gate * previous_cell + input_gate * candidate;
+                    states_3[i2 * 7 + i3] = cell;
+                    states_2[i2 * 7 + i3] =
+                        raot_sigmoidf(states_gates0[i2 * 28 + i3 + 7]) * raot_tanhf(cell);
+                    states[((i0 * 4 + i1) * batch * 2 + i2) * 7 + i3] = states_2[i2 * 7 + i3];
                 }
-                states_gates0[i2] = sum_2;
-            }
-            for (int32_t i2 = 0; i2 < 7; i2++) {
-                const float previous_cell = states_3[i1 * 7 + i2];
-                const float input_gate = raot_sigmoidf(states_gates0[i2]);
-                const float forget_gate = raot_sigmoidf(states_gates0[i2 + 14]);
-                const float candidate = raot_tanhf(states_gates0[i2 + 21]);
-                const float cell = forget_gate * previous_cell + input_gate * candidate;
-                states_3[i1 * 7 + i2] = cell;
-                states_2[i1 * 7 + i2] = raot_sigmoidf(states_gates0[i2 + 7]) * raot_tanhf(cell);
-                turned[(batch * i0 + i1) * 14 + i2] = states_2[i1 * 7 + i2];
             }
         }
     }
-    for (int32_t i0 = 0; i0 < batch; i0++) {
-        for (int32_t i1 = 0; i1 < 7; i1++) {
-            states_2[(batch + i0) * 7 + i1] = 0.0f;
-        }
+    for (int32_t i0_i1 = 0; i0_i1 < batch * 7; i0_i1++) {
+        states_2[batch * 7 + i0_i1] = 0.0f;
     }
-    for (int32_t i0 = 0; i0 < batch; i0++) {
-        for (int32_t i1 = 0; i1 < 7; i1++) {
-            states_3[(batch + i0) * 7 + i1] = 0.0f;
-        }
+    for (int32_t i0_i1 = 0; i0_i1 < batch * 7; i0_i1++) {
+        states_3[batch * 7 + i0_i1] = 0.0f;
     }
-    for (int32_t i0 = 0; i0 < n; i0++) {
-        for (int32_t i1 = 0; i1 < batch; i1++) {
-            const int32_t t = n - i0 - 1;
-            for (int32_t i2 = 0; i2 < 28; i2++) {
-                float sum_3 = bias[i2 + 56] + bias[i2 + 84];
-                for (int32_t i3 = 0; i3 < 10; i3++) {
-                    sum_3 = raot_fmaf(weight[(i2 + 28) * 10 + i3],
-                                      steps[(batch * t + i1) * 10 + i3], sum_3);
+    for (int32_t i0 = 0; i0 < (n + 3) / 4; i0++) {
+        const int32_t steps_3 = raot_min_i32(n - i0 * 4, 4);
+        for (int32_t i2 = 0; i2 < batch; i2++) {
+            for (int32_t i1_tile = 0; i1_tile < raot_floor_div(steps_3 + 23, 24); i1_tile++) {
+                fill_lstm_states_3_tile(batch, n, i0, steps_3, i2, steps, bias, weight_packed_0,
+                                        states_inputs0);
+            }
+        }
+        for (int32_t i1 = 0; i1 < steps_3; i1++) {
+            const int32_t t = n - i0 * 4 - i1 - 1;
+            for (int32_t i2_tile = 0; i2_tile < (batch + 23) / 24; i2_tile++) {
+                const int32_t height_3 = raot_min_i32(24, batch - i2_tile * 24);
+                float sums_2[768];
+                for (int32_t r = 0; r < height_3; r++) {
+                    for (int32_t c = 0; c < 28; c++) {
+                        sums_2[r * 32 + c] =
+                            states_inputs0[(batch * i1 + i2_tile * 24 + r) * 28 + c];
+                    }
                 }
-                float sum_4 = sum_3;
+                const struct raot_level levels_3[3] = {
+                    {1, 0, 0},
+                    {1, 0, 0},
+                    {7, 1, 28},
+                };
+                raot_multiply_f32(height_3, 28, levels_3, &states_2[(batch + i2_tile * 24) * 7], 7,
+                                  recurrence_packed_0, sums_2);
+                for (int32_t r = 0; r < height_3; r++) {
+                    for (int32_t c = 0; c < 28; c++) {
+                        states_gates0[i2_tile * 672 + r * 28 + c] = sums_2[r * 32 + c];
+                    }
+                }
+            }
+            for (int32_t i2 = 0; i2 < batch; i2++) {
                 for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_4 = raot_fmaf(recurrence[(i2 + 28) * 7 + i3],
-                                      states_2[(batch + i1) * 7 + i3], sum_4);
+                    const float previous_cell_2 = states_3[(batch + i2) * 7 + i3];
+                    const float input_gate_2 = raot_sigmoidf(states_gates0[i2 * 28 + i3]);
+                    const float forget_gate_2 = raot_sigmoidf(states_gates0[i2 * 28 + i3 + 14]);
+                    const float candidate_2 = raot_tanhf(states_gates0[i2 * 28 + i3 + 21]);
+                    const float cell_2 =
+                        forget_gate_2 * previous_cell_2 + input_gate_2 * candidate_2;
+                    states_3[(batch + i2) * 7 + i3] = cell_2;
+                    states_2[(batch + i2) * 7 + i3] =
+                        raot_sigmoidf(states_gates0[i2 * 28 + i3 + 7]) * raot_tanhf(cell_2);
+                    states[((t * 2 + 1) * batch + i2) * 7 + i3] = states_2[(batch + i2) * 7 + i3];
                 }
-                states_gates0[i2] = sum_4;
-            }
-            for (int32_t i2 = 0; i2 < 7; i2++) {
-                const float previous_cell_2 = states_3[(batch + i1) * 7 + i2];
-                const float input_gate_2 = raot_sigmoidf(states_gates0[i2]);
-                const float forget_gate_2 = raot_sigmoidf(states_gates0[i2 + 14]);
-                const float candidate_2 = raot_tanhf(states_gates0[i2 + 21]);
-                const float cell_2 = forget_gate_2 * previous_cell_2 + input_gate_2 * candidate_2;
-                states_3[(batch + i1) * 7 + i2] = cell_2;
-                states_2[(batch + i1) * 7 + i2] =
-                    raot_sigmoidf(states_gates0[i2 + 7]) * raot_tanhf(cell_2);
-                turned[((batch * t + i1) * 2 + 1) * 7 + i2] = states_2[(batch + i1) * 7 + i2];
             }
         }
     }
 }
 
 /*
- * %logits: f32[n, batch, 5] = call_kernel @matmul_add_logits(%joined, %out_weight, %out_bias)
- * from /product/MatMul + /logits/Add
+ * %logits: f32[n, batch, 5] = call_kernel @transpose_matmul_add_logits(%out_weight, %out_bias,
+ *     %states)
+ * from /turned/Transpose + /product/MatMul + /logits/Add
  */
-RAOT_NOINLINE static void matmul_add_logits(int32_t batch, int32_t n, const float *restrict joined,
-                                            const float *restrict out_weight,
-                                            const float *restrict out_bias, float *restrict logits)
+RAOT_NOINLINE static void transpose_matmul_add_logits(int32_t batch, int32_t n,
+                                                      const float *restrict out_weight,
+                                                      const float *restrict out_bias,
+                                                      const float *restrict states,
+                                                      float *restrict logits)
 {
     for (int32_t i0_tile = 0; i0_tile < n / 2; i0_tile++) {
         for (int32_t i1 = 0; i1 < batch; i1++) {
@@ -180,24 +286,27 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, int32_t n, const floa
             float total_8 = 0.0f;
             float total_9 = 0.0f;
             float total_10 = 0.0f;
-            for (int32_t i3 = 0; i3 < 14; i3++) {
-                const float joined_at = joined[(batch * i0_tile * 2 + i1) * 14 + i3];
-                const float out_weight_at = out_weight[i3 * 5];
-                total = raot_fmaf(joined_at, out_weight_at, total);
-                const float out_weight_at_2 = out_weight[i3 * 5 + 1];
-                total_2 = raot_fmaf(joined_at, out_weight_at_2, total_2);
-                const float out_weight_at_3 = out_weight[i3 * 5 + 2];
-                total_3 = raot_fmaf(joined_at, out_weight_at_3, total_3);
-                const float out_weight_at_4 = out_weight[i3 * 5 + 3];
-                total_4 = raot_fmaf(joined_at, out_weight_at_4, total_4);
-                const float out_weight_at_5 = out_weight[i3 * 5 + 4];
-                total_5 = raot_fmaf(joined_at, out_weight_at_5, total_5);
-                const float joined_at_2 = joined[((i0_tile * 2 + 1) * batch + i1) * 14 + i3];
-                total_6 = raot_fmaf(joined_at_2, out_weight_at, total_6);
-                total_7 = raot_fmaf(joined_at_2, out_weight_at_2, total_7);
-                total_8 = raot_fmaf(joined_at_2, out_weight_at_3, total_8);
-                total_9 = raot_fmaf(joined_at_2, out_weight_at_4, total_9);
-                total_10 = raot_fmaf(joined_at_2, out_weight_at_5, total_10);
+            for (int32_t i3 = 0; i3 < 2; i3++) {
+                for (int32_t i3_2 = 0; i3_2 < 7; i3_2++) {
+                    const float states_at = states[((i0_tile * 4 + i3) * batch + i1) * 7 + i3_2];
+                    const float out_weight_at = out_weight[(i3 * 7 + i3_2) * 5];
+                    total = raot_fmaf(states_at, out_weight_at, total);
+                    const float out_weight_at_2 = out_weight[(i3 * 7 + i3_2) * 5 + 1];
+                    total_2 = raot_fmaf(states_at, out_weight_at_2, total_2);
+                    const float out_weight_at_3 = out_weight[(i3 * 7 + i3_2) * 5 + 2];
+                    total_3 = raot_fmaf(states_at, out_weight_at_3, total_3);
+                    const float out_weight_at_4 = out_weight[(i3 * 7 + i3_2) * 5 + 3];
+                    total_4 = raot_fmaf(states_at, out_weight_at_4, total_4);
+                    const float out_weight_at_5 = out_weight[(i3 * 7 + i3_2) * 5 + 4];
+                    total_5 = raot_fmaf(states_at, out_weight_at_5, total_5);
+                    const float states_at_2 =
+                        states[(((i0_tile * 2 + 1) * 2 + i3) * batch + i1) * 7 + i3_2];
+                    total_6 = raot_fmaf(states_at_2, out_weight_at, total_6);
+                    total_7 = raot_fmaf(states_at_2, out_weight_at_2, total_7);
+                    total_8 = raot_fmaf(states_at_2, out_weight_at_3, total_8);
+                    total_9 = raot_fmaf(states_at_2, out_weight_at_4, total_9);
+                    total_10 = raot_fmaf(states_at_2, out_weight_at_5, total_10);
+                }
             }
             const float out_bias_at = out_bias[0];
             logits[(batch * i0_tile * 2 + i1) * 5] = out_bias_at + total;
@@ -223,13 +332,19 @@ RAOT_NOINLINE static void matmul_add_logits(int32_t batch, int32_t n, const floa
             float total_13 = 0.0f;
             float total_14 = 0.0f;
             float total_15 = 0.0f;
-            for (int32_t i3 = 0; i3 < 14; i3++) {
-                const float joined_at_3 = joined[(batch * i0 + i1) * 14 + i3];
-                total_11 = raot_fmaf(joined_at_3, out_weight[i3 * 5], total_11);
-                total_12 = raot_fmaf(joined_at_3, out_weight[i3 * 5 + 1], total_12);
-                total_13 = raot_fmaf(joined_at_3, out_weight[i3 * 5 + 2], total_13);
-                total_14 = raot_fmaf(joined_at_3, out_weight[i3 * 5 + 3], total_14);
-                total_15 = raot_fmaf(joined_at_3, out_weight[i3 * 5 + 4], total_15);
+            for (int32_t i3 = 0; i3 < 2; i3++) {
+                for (int32_t i3_2 = 0; i3_2 < 7; i3_2++) {
+                    const float states_at_3 = states[((i0 * 2 + i3) * batch + i1) * 7 + i3_2];
+                    total_11 = raot_fmaf(states_at_3, out_weight[(i3 * 7 + i3_2) * 5], total_11);
+                    total_12 =
+                        raot_fmaf(states_at_3, out_weight[(i3 * 7 + i3_2) * 5 + 1], total_12);
+                    total_13 =
+                        raot_fmaf(states_at_3, out_weight[(i3 * 7 + i3_2) * 5 + 2], total_13);
+                    total_14 =
+                        raot_fmaf(states_at_3, out_weight[(i3 * 7 + i3_2) * 5 + 3], total_14);
+                    total_15 =
+                        raot_fmaf(states_at_3, out_weight[(i3 * 7 + i3_2) * 5 + 4], total_15);
+                }
             }
             logits[(batch * i0 + i1) * 5] = out_bias[0] + total_11;
             logits[(batch * i0 + i1) * 5 + 1] = out_bias[1] + total_12;
@@ -308,9 +423,8 @@ size_t words_arena_bytes(const struct words_dims *dims)
         return WORDS_ARENA_BYTES;
     }
     const int32_t batch = dims->batch;
-    const int32_t n = dims->n;
     size_t need = 0;
-    need = RAOT_MAX(need, WORDS_OFFSET_LOGITS + (size_t)((batch * n * 20 + 15) / 16 * 16));
+    need = RAOT_MAX(need, WORDS_END_CHANCES_3);
     need = RAOT_MAX(need, WORDS_OFFSET_STATES_3 + (size_t)((batch * 56 + 15) / 16 * 16));
     return need;
 }
@@ -362,17 +476,19 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
         return RAOT_ERR_OVERLAP;
     }
     enum raot_status status = RAOT_OK;
-    /* f32[n, batch, 2, 7], at most 672 bytes */
-    float *const turned = raot_at(memory->arena, WORDS_OFFSET_TURNED);
+    /* f32[min(4, n), batch, 28], at most 896 bytes */
+    float *const states_inputs0 = raot_at(memory->arena, WORDS_OFFSET_STATES_INPUTS0);
+    /* f32[n, batch, 5], at most 240 bytes */
+    float *const logits = raot_at(memory->arena, WORDS_OFFSET_LOGITS);
     /* f32[1], at most 16 bytes */
     float *const chances = raot_at(memory->arena, WORDS_OFFSET_CHANCES);
     /* f32[1], at most 16 bytes */
     float *const chances_3 = raot_at(memory->arena, WORDS_OFFSET_CHANCES_3);
+    /* f32[n, 2, batch, 7], at most 672 bytes */
+    float *const states = raot_at(memory->arena, WORDS_OFFSET_STATES);
     /* f32[n, batch, 10], at most 480 bytes */
     float *const steps = raot_at(memory->arena, WORDS_OFFSET_STEPS);
-    /* f32[n, batch, 5], at most 240 bytes */
-    float *const logits = raot_at(memory->arena, WORDS_OFFSET_LOGITS);
-    /* f32[28], at most 112 bytes */
+    /* f32[batch, 28], at most 224 bytes */
     float *const states_gates0 = raot_at(memory->arena, WORDS_OFFSET_STATES_GATES0);
     /* f32[2, batch, 7], at most 112 bytes */
     float *const states_2 = raot_at(memory->arena, WORDS_OFFSET_STATES_2);
@@ -385,11 +501,14 @@ enum raot_status words_run(const struct words_memory *memory, const struct words
     }
     RAOT_PROFILE(gather_transpose_steps,
                  gather_transpose_steps(batch, n, words_embedding, in->words, steps));
-    RAOT_PROFILE(fill_lstm_transpose_turned,
-                 fill_lstm_transpose_turned(batch, n, steps, words_weight, words_recurrence,
-                                            words_bias, states_2, states_3, turned, states_gates0));
-    RAOT_PROFILE(matmul_add_logits,
-                 matmul_add_logits(batch, n, turned, words_out_weight, words_out_bias, logits));
+    RAOT_PROFILE(fill_lstm_states_3,
+                 fill_lstm_states_3(batch, n, steps, words_bias, words_weight_packed_6eced4e1,
+                                    words_recurrence_packed_9a29a578, words_weight_packed_c8d39121,
+                                    words_recurrence_packed_def22d2d, states, states_2, states_3,
+                                    states_inputs0, states_gates0));
+    RAOT_PROFILE(
+        transpose_matmul_add_logits,
+        transpose_matmul_add_logits(batch, n, words_out_weight, words_out_bias, states, logits));
     RAOT_PROFILE(reduce_sub_etc_tags,
                  reduce_sub_etc_tags(batch, n, logits, out->tags, chances, chances_3));
     return RAOT_OK;

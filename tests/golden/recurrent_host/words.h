@@ -83,7 +83,7 @@
  *   WORDS_WORDS_COUNT   12  elements of in->words
  *   WORDS_TAGS_BYTES   240  bytes of out->tags
  *   WORDS_TAGS_COUNT    60  elements of out->tags
- *   WORDS_ARENA_BYTES 1488  bytes of memory.arena
+ *   WORDS_ARENA_BYTES 2496  bytes of memory.arena
  */
 #include "words_layout.h"
 

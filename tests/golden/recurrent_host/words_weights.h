@@ -7,11 +7,13 @@
 #ifndef WORDS_WEIGHTS_H
 #define WORDS_WEIGHTS_H
 
-extern const float words_embedding[400];  /* f32[40, 10] */
-extern const float words_weight[560];     /* f32[2, 28, 10] */
-extern const float words_recurrence[392]; /* f32[2, 28, 7] */
-extern const float words_bias[112];       /* f32[2, 56] */
-extern const float words_out_weight[70];  /* f32[14, 5] */
-extern const float words_out_bias[5];     /* f32[5] */
+extern const float words_embedding[400];                  /* f32[40, 10] */
+extern const float words_bias[112];                       /* f32[2, 56] */
+extern const float words_out_weight[70];                  /* f32[14, 5] */
+extern const float words_out_bias[5];                     /* f32[5] */
+extern const float words_weight_packed_6eced4e1[280];     /* f32[280] */
+extern const float words_recurrence_packed_9a29a578[196]; /* f32[196] */
+extern const float words_weight_packed_c8d39121[280];     /* f32[280] */
+extern const float words_recurrence_packed_def22d2d[196]; /* f32[196] */
 
 #endif

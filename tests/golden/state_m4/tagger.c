@@ -6,12 +6,17 @@
  * The graph after all passes. Each call below is one function in this file; equal calls share one.
  *
  *     func @main(%frames: f32[n, batch, 6], %state: f32[1, batch, 7]) {
- *       %ahead4: f32[n, 1, batch, 7], %stateN: f32[1, batch, 7], %ahead4.gates0: f32[21] =
- *           call_kernel @gru_stateN(%frames, %weight1, %recurrence1, %bias1, %state)  # /ahead4/GRU
+ *       %ahead4: f32[n, 1, batch, 7], %stateN: f32[1, batch, 7], %ahead4.inputs0: f32[min(4, n),
+ *           batch, 21], %ahead4.gates0: f32[batch, 21] = call_kernel @gru_stateN(%frames, %weight1,
+ *           %recurrence1, %bias1, %state, %weight1.packed_46cdf55f, %recurrence1.packed_9ee19da4)
+ *           # /ahead4/GRU
  *       %ahead: f32[n, batch, 7] = view(%ahead4)  # /ahead/Squeeze
- *       %back4_2: f32[1, batch, 7], %joined: f32[n, batch, 14], %back4.gates0: f32[21] =
- *           call_kernel @gru_concat_joined(%ahead, %weight2, %recurrence2, %bias2)  # /back4/GRU +
- *           /joined/Concat
+ *       %back4: f32[n, 1, batch, 7], %back4_2: f32[1, batch, 7], %back4.inputs0: f32[min(4, n),
+ *           batch, 21], %back4.gates0: f32[batch, 21], %back4.scaled0: f32[batch, 7] = call_kernel
+ *           @gru_back4_2(%ahead, %weight2, %recurrence2, %bias2, %weight2.packed_d9b92ccc,
+ *           %recurrence2.packed_e765df26)  # /back4/GRU
+ *       %back: f32[n, batch, 7] = view(%back4)  # /back/Squeeze
+ *       %joined: f32[n, batch, 14] = call_kernel @concat_joined(%ahead, %back)  # /joined/Concat
  *       %tags: f32[n, batch, 5] = call_kernel @matmul_add_sigmoid_tags(%joined, %out_weight,
  *           %out_bias)  # /product/MatMul + /logits/Add + /tags/Sigmoid
  *       return %tags, %stateN
@@ -24,68 +29,612 @@
 #include "raot/check.h"
 #include "raot/function.h"
 #include "raot/math.h"
+#include "raot/multiply.h"
 #include "raot/profile.h"
 #include "tagger_weights.h"
 
 /*
- * %ahead4: f32[n, 1, batch, 7], %stateN: f32[1, batch, 7], %ahead4.gates0: f32[21] = call_kernel
- *     @gru_stateN(%frames, %weight1, %recurrence1, %bias1, %state)
+ * %ahead4: f32[n, 1, batch, 7], %stateN: f32[1, batch, 7], %ahead4.inputs0: f32[min(4, n), batch,
+ *     21], %ahead4.gates0: f32[batch, 21] = call_kernel @gru_stateN(%frames, %weight1,
+ *     %recurrence1, %bias1, %state, %weight1.packed_46cdf55f, %recurrence1.packed_9ee19da4)
  * from /ahead4/GRU
  */
 RAOT_NOINLINE static void gru_stateN(int32_t batch, int32_t n, const float *restrict frames,
                                      const float *restrict weight1,
                                      const float *restrict recurrence1, const float *restrict bias1,
+                                     const float *restrict weight1_packed,
+                                     const float *restrict recurrence1_packed,
                                      float *restrict ahead4, float *restrict stateN,
-                                     float *restrict ahead4_gates0)
+                                     float *restrict ahead4_inputs0, float *restrict ahead4_gates0)
 {
-    for (int32_t i0 = 0; i0 < n; i0++) {
-        for (int32_t i1 = 0; i1 < batch; i1++) {
-            for (int32_t i2 = 0; i2 < 14; i2++) {
-                float sum = bias1[i2] + bias1[i2 + 21];
-                for (int32_t i3 = 0; i3 < 6; i3++) {
-                    sum = raot_fmaf(weight1[i2 * 6 + i3], frames[(batch * i0 + i1) * 6 + i3], sum);
+    for (int32_t i0 = 0; i0 < (n + 3) / 4; i0++) {
+        const int32_t steps = raot_min_i32(n - i0 * 4, 4);
+        for (int32_t i2_tile = 0; i2_tile < raot_floor_div(batch * steps + 3, 4); i2_tile++) {
+            const int32_t height = raot_min_i32(4, batch * steps - i2_tile * 4);
+            float sums[128];
+            for (int32_t c = 0; c < 14; c++) {
+                sums[c] = bias1[c] + bias1[c + 21];
+            }
+            if (1 < height) {
+                for (int32_t r = 1; r < 4; r++) {
+                    for (int32_t c = 0; c < 14; c++) {
+                        sums[r * 32 + c] = bias1[c] + bias1[c + 21];
+                    }
                 }
-                float sum_2 = sum;
+            }
+            const struct raot_level levels[3] = {
+                {1, 0, 0},
+                {1, 0, 0},
+                {6, 1, 14},
+            };
+            raot_multiply_f32(height, 14, levels, &frames[batch * i0 * 24 + i2_tile * 24], 6,
+                              weight1_packed, sums);
+            for (int32_t r = 0; r < height; r++) {
+                for (int32_t c = 0; c < 14; c++) {
+                    ahead4_inputs0[c + i2_tile * 84 + r * 21] = sums[r * 32 + c];
+                }
+            }
+        }
+        for (int32_t i1_tile = 0; i1_tile < raot_floor_div(steps, 2); i1_tile++) {
+            for (int32_t i2 = 0; i2 < batch; i2++) {
+                const float bias1_at = bias1[14];
+                float sum = bias1_at;
+                const float bias1_at_2 = bias1[15];
+                float sum_2 = bias1_at_2;
+                const float bias1_at_3 = bias1[16];
+                float sum_3 = bias1_at_3;
+                const float bias1_at_4 = bias1[17];
+                float sum_4 = bias1_at_4;
+                const float bias1_at_5 = bias1[18];
+                float sum_5 = bias1_at_5;
+                const float bias1_at_6 = bias1[19];
+                float sum_6 = bias1_at_6;
+                const float bias1_at_7 = bias1[20];
+                float sum_7 = bias1_at_7;
+                float sum_8 = bias1_at;
+                float sum_9 = bias1_at_2;
+                float sum_10 = bias1_at_3;
+                float sum_11 = bias1_at_4;
+                float sum_12 = bias1_at_5;
+                float sum_13 = bias1_at_6;
+                float sum_14 = bias1_at_7;
+                for (int32_t i4 = 0; i4 < 6; i4++) {
+                    const float weight1_at = weight1[i4 + 84];
+                    const float frames_at = frames[((i0 * 4 + i1_tile * 2) * batch + i2) * 6 + i4];
+                    sum = raot_fmaf(weight1_at, frames_at, sum);
+                    const float weight1_at_2 = weight1[i4 + 90];
+                    sum_2 = raot_fmaf(weight1_at_2, frames_at, sum_2);
+                    const float weight1_at_3 = weight1[i4 + 96];
+                    sum_3 = raot_fmaf(weight1_at_3, frames_at, sum_3);
+                    const float weight1_at_4 = weight1[i4 + 102];
+                    sum_4 = raot_fmaf(weight1_at_4, frames_at, sum_4);
+                    const float weight1_at_5 = weight1[i4 + 108];
+                    sum_5 = raot_fmaf(weight1_at_5, frames_at, sum_5);
+                    const float weight1_at_6 = weight1[i4 + 114];
+                    sum_6 = raot_fmaf(weight1_at_6, frames_at, sum_6);
+                    const float weight1_at_7 = weight1[i4 + 120];
+                    sum_7 = raot_fmaf(weight1_at_7, frames_at, sum_7);
+                    const float frames_at_2 =
+                        frames[((i0 * 4 + i1_tile * 2 + 1) * batch + i2) * 6 + i4];
+                    sum_8 = raot_fmaf(weight1_at, frames_at_2, sum_8);
+                    sum_9 = raot_fmaf(weight1_at_2, frames_at_2, sum_9);
+                    sum_10 = raot_fmaf(weight1_at_3, frames_at_2, sum_10);
+                    sum_11 = raot_fmaf(weight1_at_4, frames_at_2, sum_11);
+                    sum_12 = raot_fmaf(weight1_at_5, frames_at_2, sum_12);
+                    sum_13 = raot_fmaf(weight1_at_6, frames_at_2, sum_13);
+                    sum_14 = raot_fmaf(weight1_at_7, frames_at_2, sum_14);
+                }
+                ahead4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 14] = sum;
+                ahead4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 15] = sum_2;
+                ahead4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 16] = sum_3;
+                ahead4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 17] = sum_4;
+                ahead4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 18] = sum_5;
+                ahead4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 19] = sum_6;
+                ahead4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 20] = sum_7;
+                ahead4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 14] = sum_8;
+                ahead4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 15] = sum_9;
+                ahead4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 16] = sum_10;
+                ahead4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 17] = sum_11;
+                ahead4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 18] = sum_12;
+                ahead4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 19] = sum_13;
+                ahead4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 20] = sum_14;
+            }
+        }
+        for (int32_t i1 = raot_floor_div(steps, 2) * 2; i1 < steps; i1++) {
+            for (int32_t i2 = 0; i2 < batch; i2++) {
+                float sum_15 = bias1[14];
+                float sum_16 = bias1[15];
+                float sum_17 = bias1[16];
+                float sum_18 = bias1[17];
+                float sum_19 = bias1[18];
+                float sum_20 = bias1[19];
+                float sum_21 = bias1[20];
+                for (int32_t i4 = 0; i4 < 6; i4++) {
+                    const float frames_at_3 = frames[((i0 * 4 + i1) * batch + i2) * 6 + i4];
+                    sum_15 = raot_fmaf(weight1[i4 + 84], frames_at_3, sum_15);
+                    sum_16 = raot_fmaf(weight1[i4 + 90], frames_at_3, sum_16);
+                    sum_17 = raot_fmaf(weight1[i4 + 96], frames_at_3, sum_17);
+                    sum_18 = raot_fmaf(weight1[i4 + 102], frames_at_3, sum_18);
+                    sum_19 = raot_fmaf(weight1[i4 + 108], frames_at_3, sum_19);
+                    sum_20 = raot_fmaf(weight1[i4 + 114], frames_at_3, sum_20);
+                    sum_21 = raot_fmaf(weight1[i4 + 120], frames_at_3, sum_21);
+                }
+                ahead4_inputs0[(batch * i1 + i2) * 21 + 14] = sum_15;
+                ahead4_inputs0[(batch * i1 + i2) * 21 + 15] = sum_16;
+                ahead4_inputs0[(batch * i1 + i2) * 21 + 16] = sum_17;
+                ahead4_inputs0[(batch * i1 + i2) * 21 + 17] = sum_18;
+                ahead4_inputs0[(batch * i1 + i2) * 21 + 18] = sum_19;
+                ahead4_inputs0[(batch * i1 + i2) * 21 + 19] = sum_20;
+                ahead4_inputs0[(batch * i1 + i2) * 21 + 20] = sum_21;
+            }
+        }
+        for (int32_t i1 = 0; i1 < steps; i1++) {
+            for (int32_t i2_tile = 0; i2_tile < (batch + 3) / 4; i2_tile++) {
+                const int32_t height_2 = raot_min_i32(4, batch - i2_tile * 4);
+                float sums_0[128];
+                for (int32_t r = 0; r < height_2; r++) {
+                    for (int32_t c = 0; c < 14; c++) {
+                        sums_0[r * 32 + c] =
+                            ahead4_inputs0[(batch * i1 + i2_tile * 4 + r) * 21 + c];
+                    }
+                }
+                const struct raot_level levels_2[3] = {
+                    {1, 0, 0},
+                    {1, 0, 0},
+                    {7, 1, 14},
+                };
+                raot_multiply_f32(height_2, 14, levels_2, &stateN[i2_tile * 28], 7,
+                                  recurrence1_packed, sums_0);
+                for (int32_t r = 0; r < height_2; r++) {
+                    for (int32_t c = 0; c < 14; c++) {
+                        ahead4_gates0[i2_tile * 84 + r * 21 + c] = sums_0[r * 32 + c];
+                    }
+                }
+            }
+            for (int32_t i2 = 0; i2 < batch; i2++) {
+                for (int32_t i3 = 0; i3 < 14; i3++) {
+                    ahead4_gates0[i2 * 21 + i3] = raot_sigmoidf(ahead4_gates0[i2 * 21 + i3]);
+                }
+            }
+            for (int32_t i2_tile = 0; i2_tile < batch / 3; i2_tile++) {
+                const float bias1_at_8 = bias1[35];
+                float sum_22 = bias1_at_8;
+                const float bias1_at_9 = bias1[36];
+                float sum_23 = bias1_at_9;
+                const float bias1_at_10 = bias1[37];
+                float sum_24 = bias1_at_10;
+                const float bias1_at_11 = bias1[38];
+                float sum_25 = bias1_at_11;
+                const float bias1_at_12 = bias1[39];
+                float sum_26 = bias1_at_12;
+                const float bias1_at_13 = bias1[40];
+                float sum_27 = bias1_at_13;
+                const float bias1_at_14 = bias1[41];
+                float sum_28 = bias1_at_14;
+                float sum_29 = bias1_at_8;
+                float sum_30 = bias1_at_9;
+                float sum_31 = bias1_at_10;
+                float sum_32 = bias1_at_11;
+                float sum_33 = bias1_at_12;
+                float sum_34 = bias1_at_13;
+                float sum_35 = bias1_at_14;
+                float sum_36 = bias1_at_8;
+                float sum_37 = bias1_at_9;
+                float sum_38 = bias1_at_10;
+                float sum_39 = bias1_at_11;
+                float sum_40 = bias1_at_12;
+                float sum_41 = bias1_at_13;
+                float sum_42 = bias1_at_14;
+                for (int32_t i4 = 0; i4 < 7; i4++) {
+                    const float recurrence1_at = recurrence1[i4 + 98];
+                    const float stateN_at = stateN[i2_tile * 21 + i4];
+                    sum_22 = raot_fmaf(recurrence1_at, stateN_at, sum_22);
+                    const float recurrence1_at_2 = recurrence1[i4 + 105];
+                    sum_23 = raot_fmaf(recurrence1_at_2, stateN_at, sum_23);
+                    const float recurrence1_at_3 = recurrence1[i4 + 112];
+                    sum_24 = raot_fmaf(recurrence1_at_3, stateN_at, sum_24);
+                    const float recurrence1_at_4 = recurrence1[i4 + 119];
+                    sum_25 = raot_fmaf(recurrence1_at_4, stateN_at, sum_25);
+                    const float recurrence1_at_5 = recurrence1[i4 + 126];
+                    sum_26 = raot_fmaf(recurrence1_at_5, stateN_at, sum_26);
+                    const float recurrence1_at_6 = recurrence1[i4 + 133];
+                    sum_27 = raot_fmaf(recurrence1_at_6, stateN_at, sum_27);
+                    const float recurrence1_at_7 = recurrence1[i4 + 140];
+                    sum_28 = raot_fmaf(recurrence1_at_7, stateN_at, sum_28);
+                    const float stateN_at_2 = stateN[(i2_tile * 3 + 1) * 7 + i4];
+                    sum_29 = raot_fmaf(recurrence1_at, stateN_at_2, sum_29);
+                    sum_30 = raot_fmaf(recurrence1_at_2, stateN_at_2, sum_30);
+                    sum_31 = raot_fmaf(recurrence1_at_3, stateN_at_2, sum_31);
+                    sum_32 = raot_fmaf(recurrence1_at_4, stateN_at_2, sum_32);
+                    sum_33 = raot_fmaf(recurrence1_at_5, stateN_at_2, sum_33);
+                    sum_34 = raot_fmaf(recurrence1_at_6, stateN_at_2, sum_34);
+                    sum_35 = raot_fmaf(recurrence1_at_7, stateN_at_2, sum_35);
+                    const float stateN_at_3 = stateN[(i2_tile * 3 + 2) * 7 + i4];
+                    sum_36 = raot_fmaf(recurrence1_at, stateN_at_3, sum_36);
+                    sum_37 = raot_fmaf(recurrence1_at_2, stateN_at_3, sum_37);
+                    sum_38 = raot_fmaf(recurrence1_at_3, stateN_at_3, sum_38);
+                    sum_39 = raot_fmaf(recurrence1_at_4, stateN_at_3, sum_39);
+                    sum_40 = raot_fmaf(recurrence1_at_5, stateN_at_3, sum_40);
+                    sum_41 = raot_fmaf(recurrence1_at_6, stateN_at_3, sum_41);
+                    sum_42 = raot_fmaf(recurrence1_at_7, stateN_at_3, sum_42);
+                }
+                ahead4_gates0[i2_tile * 63 + 14] = sum_22;
+                ahead4_gates0[i2_tile * 63 + 15] = sum_23;
+                ahead4_gates0[i2_tile * 63 + 16] = sum_24;
+                ahead4_gates0[i2_tile * 63 + 17] = sum_25;
+                ahead4_gates0[i2_tile * 63 + 18] = sum_26;
+                ahead4_gates0[i2_tile * 63 + 19] = sum_27;
+                ahead4_gates0[i2_tile * 63 + 20] = sum_28;
+                ahead4_gates0[i2_tile * 63 + 35] = sum_29;
+                ahead4_gates0[i2_tile * 63 + 36] = sum_30;
+                ahead4_gates0[i2_tile * 63 + 37] = sum_31;
+                ahead4_gates0[i2_tile * 63 + 38] = sum_32;
+                ahead4_gates0[i2_tile * 63 + 39] = sum_33;
+                ahead4_gates0[i2_tile * 63 + 40] = sum_34;
+                ahead4_gates0[i2_tile * 63 + 41] = sum_35;
+                ahead4_gates0[i2_tile * 63 + 56] = sum_36;
+                ahead4_gates0[i2_tile * 63 + 57] = sum_37;
+                ahead4_gates0[i2_tile * 63 + 58] = sum_38;
+                ahead4_gates0[i2_tile * 63 + 59] = sum_39;
+                ahead4_gates0[i2_tile * 63 + 60] = sum_40;
+                ahead4_gates0[i2_tile * 63 + 61] = sum_41;
+                ahead4_gates0[i2_tile * 63 + 62] = sum_42;
+            }
+            for (int32_t i2 = batch / 3 * 3; i2 < batch; i2++) {
+                float sum_43 = bias1[35];
+                float sum_44 = bias1[36];
+                float sum_45 = bias1[37];
+                float sum_46 = bias1[38];
+                float sum_47 = bias1[39];
+                float sum_48 = bias1[40];
+                float sum_49 = bias1[41];
+                for (int32_t i4 = 0; i4 < 7; i4++) {
+                    const float stateN_at_4 = stateN[i2 * 7 + i4];
+                    sum_43 = raot_fmaf(recurrence1[i4 + 98], stateN_at_4, sum_43);
+                    sum_44 = raot_fmaf(recurrence1[i4 + 105], stateN_at_4, sum_44);
+                    sum_45 = raot_fmaf(recurrence1[i4 + 112], stateN_at_4, sum_45);
+                    sum_46 = raot_fmaf(recurrence1[i4 + 119], stateN_at_4, sum_46);
+                    sum_47 = raot_fmaf(recurrence1[i4 + 126], stateN_at_4, sum_47);
+                    sum_48 = raot_fmaf(recurrence1[i4 + 133], stateN_at_4, sum_48);
+                    sum_49 = raot_fmaf(recurrence1[i4 + 140], stateN_at_4, sum_49);
+                }
+                ahead4_gates0[i2 * 21 + 14] = sum_43;
+                ahead4_gates0[i2 * 21 + 15] = sum_44;
+                ahead4_gates0[i2 * 21 + 16] = sum_45;
+                ahead4_gates0[i2 * 21 + 17] = sum_46;
+                ahead4_gates0[i2 * 21 + 18] = sum_47;
+                ahead4_gates0[i2 * 21 + 19] = sum_48;
+                ahead4_gates0[i2 * 21 + 20] = sum_49;
+            }
+            for (int32_t i2 = 0; i2 < batch; i2++) {
                 for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_2 = raot_fmaf(recurrence1[i2 * 7 + i3], stateN[i1 * 7 + i3], sum_2);
+                    const float update = ahead4_gates0[i2 * 21 + i3];
+                    const float fresh = raot_tanhf(
+                        ahead4_inputs0[(batch * i1 + i2) * 21 + i3 + 14] +
+                        ahead4_gates0[i2 * 21 + i3 + 7] * ahead4_gates0[i2 * 21 + i3 + 14]);
+                    stateN[i2 * 7 + i3] =
+                        raot_fmaf(update, stateN[i2 * 7 + i3], (1.0f - update) * fresh);
+                    ahead4[((i0 * 4 + i1) * batch + i2) * 7 + i3] = stateN[i2 * 7 + i3];
                 }
-                ahead4_gates0[i2] = sum_2;
             }
-            for (int32_t i2 = 0; i2 < 14; i2++) {
-                ahead4_gates0[i2] = raot_sigmoidf(ahead4_gates0[i2]);
+        }
+    }
+}
+
+/* One iteration of the loop over i1_tile in gru_back4_2. */
+RAOT_INLINE static inline void gru_back4_2_tile(int32_t batch, int32_t n, int32_t i0, int32_t steps,
+                                                int32_t i2, const float *restrict ahead,
+                                                const float *restrict bias2,
+                                                const float *restrict weight2_packed,
+                                                float *restrict back4_inputs0)
+{
+    float sums[128];
+    for (int32_t c = 0; c < 14; c++) {
+        sums[c] = bias2[c] + bias2[c + 21];
+    }
+    if (1 < steps) {
+        for (int32_t r = 1; r < 4; r++) {
+            for (int32_t c = 0; c < 14; c++) {
+                sums[r * 32 + c] = bias2[c] + bias2[c + 21];
             }
-            for (int32_t i2 = 0; i2 < 7; i2++) {
-                float sum_3 = bias1[i2 + 35];
+        }
+    }
+    const struct raot_level levels[3] = {
+        {1, 0, 0},
+        {1, 0, 0},
+        {7, 1, 14},
+    };
+    raot_multiply_f32(steps, 14, levels, &ahead[((n - i0 * 4 - 1) * batch + i2) * 7], -batch * 7,
+                      weight2_packed, sums);
+    for (int32_t r = 0; r < steps; r++) {
+        for (int32_t c = 0; c < 14; c++) {
+            back4_inputs0[(batch * r + i2) * 21 + c] = sums[r * 32 + c];
+        }
+    }
+}
+
+/*
+ * %back4: f32[n, 1, batch, 7], %back4_2: f32[1, batch, 7], %back4.inputs0: f32[min(4, n), batch,
+ *     21], %back4.gates0: f32[batch, 21], %back4.scaled0: f32[batch, 7] = call_kernel
+ *     @gru_back4_2(%ahead, %weight2, %recurrence2, %bias2, %weight2.packed_d9b92ccc,
+ *     %recurrence2.packed_e765df26)
+ * from /back4/GRU
+ */
+RAOT_NOINLINE static void
+gru_back4_2(int32_t batch, int32_t n, const float *restrict ahead, const float *restrict weight2,
+            const float *restrict recurrence2, const float *restrict bias2,
+            const float *restrict weight2_packed, const float *restrict recurrence2_packed,
+            float *restrict back4, float *restrict back4_2, float *restrict back4_inputs0,
+            float *restrict back4_gates0, float *restrict back4_scaled0)
+{
+    for (int32_t i0_i1 = 0; i0_i1 < batch * 7; i0_i1++) {
+        back4_2[i0_i1] = 0.0f;
+    }
+    for (int32_t i0 = 0; i0 < (n + 3) / 4; i0++) {
+        const int32_t steps = raot_min_i32(n - i0 * 4, 4);
+        for (int32_t i2 = 0; i2 < batch; i2++) {
+            for (int32_t i1_tile = 0; i1_tile < raot_floor_div(steps + 3, 4); i1_tile++) {
+                gru_back4_2_tile(batch, n, i0, steps, i2, ahead, bias2, weight2_packed,
+                                 back4_inputs0);
+            }
+        }
+        for (int32_t i1_tile = 0; i1_tile < raot_floor_div(steps, 2); i1_tile++) {
+            for (int32_t i2 = 0; i2 < batch; i2++) {
+                const float bias2_at = bias2[14];
+                const float bias2_at_2 = bias2[35];
+                float sum = bias2_at + bias2_at_2;
+                const float bias2_at_3 = bias2[15];
+                const float bias2_at_4 = bias2[36];
+                float sum_2 = bias2_at_3 + bias2_at_4;
+                const float bias2_at_5 = bias2[16];
+                const float bias2_at_6 = bias2[37];
+                float sum_3 = bias2_at_5 + bias2_at_6;
+                const float bias2_at_7 = bias2[17];
+                const float bias2_at_8 = bias2[38];
+                float sum_4 = bias2_at_7 + bias2_at_8;
+                const float bias2_at_9 = bias2[18];
+                const float bias2_at_10 = bias2[39];
+                float sum_5 = bias2_at_9 + bias2_at_10;
+                const float bias2_at_11 = bias2[19];
+                const float bias2_at_12 = bias2[40];
+                float sum_6 = bias2_at_11 + bias2_at_12;
+                const float bias2_at_13 = bias2[20];
+                const float bias2_at_14 = bias2[41];
+                float sum_7 = bias2_at_13 + bias2_at_14;
+                float sum_8 = bias2_at + bias2_at_2;
+                float sum_9 = bias2_at_3 + bias2_at_4;
+                float sum_10 = bias2_at_5 + bias2_at_6;
+                float sum_11 = bias2_at_7 + bias2_at_8;
+                float sum_12 = bias2_at_9 + bias2_at_10;
+                float sum_13 = bias2_at_11 + bias2_at_12;
+                float sum_14 = bias2_at_13 + bias2_at_14;
+                for (int32_t i4 = 0; i4 < 7; i4++) {
+                    const float weight2_at = weight2[i4 + 98];
+                    const float ahead_at =
+                        ahead[((n - i0 * 4 - i1_tile * 2 - 1) * batch + i2) * 7 + i4];
+                    sum = raot_fmaf(weight2_at, ahead_at, sum);
+                    const float weight2_at_2 = weight2[i4 + 105];
+                    sum_2 = raot_fmaf(weight2_at_2, ahead_at, sum_2);
+                    const float weight2_at_3 = weight2[i4 + 112];
+                    sum_3 = raot_fmaf(weight2_at_3, ahead_at, sum_3);
+                    const float weight2_at_4 = weight2[i4 + 119];
+                    sum_4 = raot_fmaf(weight2_at_4, ahead_at, sum_4);
+                    const float weight2_at_5 = weight2[i4 + 126];
+                    sum_5 = raot_fmaf(weight2_at_5, ahead_at, sum_5);
+                    const float weight2_at_6 = weight2[i4 + 133];
+                    sum_6 = raot_fmaf(weight2_at_6, ahead_at, sum_6);
+                    const float weight2_at_7 = weight2[i4 + 140];
+                    sum_7 = raot_fmaf(weight2_at_7, ahead_at, sum_7);
+                    const float ahead_at_2 =
+                        ahead[((n - i0 * 4 - i1_tile * 2 - 2) * batch + i2) * 7 + i4];
+                    sum_8 = raot_fmaf(weight2_at, ahead_at_2, sum_8);
+                    sum_9 = raot_fmaf(weight2_at_2, ahead_at_2, sum_9);
+                    sum_10 = raot_fmaf(weight2_at_3, ahead_at_2, sum_10);
+                    sum_11 = raot_fmaf(weight2_at_4, ahead_at_2, sum_11);
+                    sum_12 = raot_fmaf(weight2_at_5, ahead_at_2, sum_12);
+                    sum_13 = raot_fmaf(weight2_at_6, ahead_at_2, sum_13);
+                    sum_14 = raot_fmaf(weight2_at_7, ahead_at_2, sum_14);
+                }
+                back4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 14] = sum;
+                back4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 15] = sum_2;
+                back4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 16] = sum_3;
+                back4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 17] = sum_4;
+                back4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 18] = sum_5;
+                back4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 19] = sum_6;
+                back4_inputs0[(batch * i1_tile * 2 + i2) * 21 + 20] = sum_7;
+                back4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 14] = sum_8;
+                back4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 15] = sum_9;
+                back4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 16] = sum_10;
+                back4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 17] = sum_11;
+                back4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 18] = sum_12;
+                back4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 19] = sum_13;
+                back4_inputs0[((i1_tile * 2 + 1) * batch + i2) * 21 + 20] = sum_14;
+            }
+        }
+        for (int32_t i1 = raot_floor_div(steps, 2) * 2; i1 < steps; i1++) {
+            for (int32_t i2 = 0; i2 < batch; i2++) {
+                float sum_15 = bias2[14] + bias2[35];
+                float sum_16 = bias2[15] + bias2[36];
+                float sum_17 = bias2[16] + bias2[37];
+                float sum_18 = bias2[17] + bias2[38];
+                float sum_19 = bias2[18] + bias2[39];
+                float sum_20 = bias2[19] + bias2[40];
+                float sum_21 = bias2[20] + bias2[41];
+                for (int32_t i4 = 0; i4 < 7; i4++) {
+                    const float ahead_at_3 = ahead[((n - i0 * 4 - i1 - 1) * batch + i2) * 7 + i4];
+                    sum_15 = raot_fmaf(weight2[i4 + 98], ahead_at_3, sum_15);
+                    sum_16 = raot_fmaf(weight2[i4 + 105], ahead_at_3, sum_16);
+                    sum_17 = raot_fmaf(weight2[i4 + 112], ahead_at_3, sum_17);
+                    sum_18 = raot_fmaf(weight2[i4 + 119], ahead_at_3, sum_18);
+                    sum_19 = raot_fmaf(weight2[i4 + 126], ahead_at_3, sum_19);
+                    sum_20 = raot_fmaf(weight2[i4 + 133], ahead_at_3, sum_20);
+                    sum_21 = raot_fmaf(weight2[i4 + 140], ahead_at_3, sum_21);
+                }
+                back4_inputs0[(batch * i1 + i2) * 21 + 14] = sum_15;
+                back4_inputs0[(batch * i1 + i2) * 21 + 15] = sum_16;
+                back4_inputs0[(batch * i1 + i2) * 21 + 16] = sum_17;
+                back4_inputs0[(batch * i1 + i2) * 21 + 17] = sum_18;
+                back4_inputs0[(batch * i1 + i2) * 21 + 18] = sum_19;
+                back4_inputs0[(batch * i1 + i2) * 21 + 19] = sum_20;
+                back4_inputs0[(batch * i1 + i2) * 21 + 20] = sum_21;
+            }
+        }
+        for (int32_t i1 = 0; i1 < steps; i1++) {
+            const int32_t t = n - i0 * 4 - i1 - 1;
+            for (int32_t i2_tile = 0; i2_tile < (batch + 3) / 4; i2_tile++) {
+                const int32_t height = raot_min_i32(4, batch - i2_tile * 4);
+                float sums_0[128];
+                for (int32_t r = 0; r < height; r++) {
+                    for (int32_t c = 0; c < 14; c++) {
+                        sums_0[r * 32 + c] = back4_inputs0[(batch * i1 + i2_tile * 4 + r) * 21 + c];
+                    }
+                }
+                const struct raot_level levels[3] = {
+                    {1, 0, 0},
+                    {1, 0, 0},
+                    {7, 1, 14},
+                };
+                raot_multiply_f32(height, 14, levels, &back4_2[i2_tile * 28], 7, recurrence2_packed,
+                                  sums_0);
+                for (int32_t r = 0; r < height; r++) {
+                    for (int32_t c = 0; c < 14; c++) {
+                        back4_gates0[i2_tile * 84 + r * 21 + c] = sums_0[r * 32 + c];
+                    }
+                }
+            }
+            for (int32_t i2 = 0; i2 < batch; i2++) {
+                for (int32_t i3 = 0; i3 < 14; i3++) {
+                    back4_gates0[i2 * 21 + i3] = raot_sigmoidf(back4_gates0[i2 * 21 + i3]);
+                }
+            }
+            for (int32_t i2 = 0; i2 < batch; i2++) {
                 for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_3 = raot_fmaf(recurrence1[(i2 + 14) * 7 + i3], stateN[i1 * 7 + i3], sum_3);
+                    back4_scaled0[i2 * 7 + i3] =
+                        back4_gates0[i2 * 21 + i3 + 7] * back4_2[i2 * 7 + i3];
                 }
-                float sum_4 = bias1[i2 + 14];
-                for (int32_t i3 = 0; i3 < 6; i3++) {
-                    sum_4 = raot_fmaf(weight1[(i2 + 14) * 6 + i3],
-                                      frames[(batch * i0 + i1) * 6 + i3], sum_4);
-                }
-                ahead4_gates0[i2 + 14] = raot_tanhf(sum_4 + ahead4_gates0[i2 + 7] * sum_3);
             }
-            for (int32_t i2 = 0; i2 < 7; i2++) {
-                const float update = ahead4_gates0[i2];
-                stateN[i1 * 7 + i2] = raot_fmaf(update, stateN[i1 * 7 + i2],
-                                                (1.0f - update) * ahead4_gates0[i2 + 14]);
-                ahead4[(batch * i0 + i1) * 7 + i2] = stateN[i1 * 7 + i2];
+            for (int32_t i2_tile = 0; i2_tile < batch / 3; i2_tile++) {
+                float sum_22 = back4_inputs0[(batch * i1 + i2_tile * 3) * 21 + 14];
+                float sum_23 = back4_inputs0[(batch * i1 + i2_tile * 3) * 21 + 15];
+                float sum_24 = back4_inputs0[(batch * i1 + i2_tile * 3) * 21 + 16];
+                float sum_25 = back4_inputs0[(batch * i1 + i2_tile * 3) * 21 + 17];
+                float sum_26 = back4_inputs0[(batch * i1 + i2_tile * 3) * 21 + 18];
+                float sum_27 = back4_inputs0[(batch * i1 + i2_tile * 3) * 21 + 19];
+                float sum_28 = back4_inputs0[(batch * i1 + i2_tile * 3) * 21 + 20];
+                float sum_29 = back4_inputs0[(batch * i1 + i2_tile * 3 + 1) * 21 + 14];
+                float sum_30 = back4_inputs0[(batch * i1 + i2_tile * 3 + 1) * 21 + 15];
+                float sum_31 = back4_inputs0[(batch * i1 + i2_tile * 3 + 1) * 21 + 16];
+                float sum_32 = back4_inputs0[(batch * i1 + i2_tile * 3 + 1) * 21 + 17];
+                float sum_33 = back4_inputs0[(batch * i1 + i2_tile * 3 + 1) * 21 + 18];
+                float sum_34 = back4_inputs0[(batch * i1 + i2_tile * 3 + 1) * 21 + 19];
+                float sum_35 = back4_inputs0[(batch * i1 + i2_tile * 3 + 1) * 21 + 20];
+                float sum_36 = back4_inputs0[(batch * i1 + i2_tile * 3 + 2) * 21 + 14];
+                float sum_37 = back4_inputs0[(batch * i1 + i2_tile * 3 + 2) * 21 + 15];
+                float sum_38 = back4_inputs0[(batch * i1 + i2_tile * 3 + 2) * 21 + 16];
+                float sum_39 = back4_inputs0[(batch * i1 + i2_tile * 3 + 2) * 21 + 17];
+                float sum_40 = back4_inputs0[(batch * i1 + i2_tile * 3 + 2) * 21 + 18];
+                float sum_41 = back4_inputs0[(batch * i1 + i2_tile * 3 + 2) * 21 + 19];
+                float sum_42 = back4_inputs0[(batch * i1 + i2_tile * 3 + 2) * 21 + 20];
+                for (int32_t i4 = 0; i4 < 7; i4++) {
+                    const float recurrence2_at = recurrence2[i4 + 98];
+                    const float back4_scaled0_at = back4_scaled0[i2_tile * 21 + i4];
+                    sum_22 = raot_fmaf(recurrence2_at, back4_scaled0_at, sum_22);
+                    const float recurrence2_at_2 = recurrence2[i4 + 105];
+                    sum_23 = raot_fmaf(recurrence2_at_2, back4_scaled0_at, sum_23);
+                    const float recurrence2_at_3 = recurrence2[i4 + 112];
+                    sum_24 = raot_fmaf(recurrence2_at_3, back4_scaled0_at, sum_24);
+                    const float recurrence2_at_4 = recurrence2[i4 + 119];
+                    sum_25 = raot_fmaf(recurrence2_at_4, back4_scaled0_at, sum_25);
+                    const float recurrence2_at_5 = recurrence2[i4 + 126];
+                    sum_26 = raot_fmaf(recurrence2_at_5, back4_scaled0_at, sum_26);
+                    const float recurrence2_at_6 = recurrence2[i4 + 133];
+                    sum_27 = raot_fmaf(recurrence2_at_6, back4_scaled0_at, sum_27);
+                    const float recurrence2_at_7 = recurrence2[i4 + 140];
+                    sum_28 = raot_fmaf(recurrence2_at_7, back4_scaled0_at, sum_28);
+                    const float back4_scaled0_at_2 = back4_scaled0[i2_tile * 21 + i4 + 7];
+                    sum_29 = raot_fmaf(recurrence2_at, back4_scaled0_at_2, sum_29);
+                    sum_30 = raot_fmaf(recurrence2_at_2, back4_scaled0_at_2, sum_30);
+                    sum_31 = raot_fmaf(recurrence2_at_3, back4_scaled0_at_2, sum_31);
+                    sum_32 = raot_fmaf(recurrence2_at_4, back4_scaled0_at_2, sum_32);
+                    sum_33 = raot_fmaf(recurrence2_at_5, back4_scaled0_at_2, sum_33);
+                    sum_34 = raot_fmaf(recurrence2_at_6, back4_scaled0_at_2, sum_34);
+                    sum_35 = raot_fmaf(recurrence2_at_7, back4_scaled0_at_2, sum_35);
+                    const float back4_scaled0_at_3 = back4_scaled0[i2_tile * 21 + i4 + 14];
+                    sum_36 = raot_fmaf(recurrence2_at, back4_scaled0_at_3, sum_36);
+                    sum_37 = raot_fmaf(recurrence2_at_2, back4_scaled0_at_3, sum_37);
+                    sum_38 = raot_fmaf(recurrence2_at_3, back4_scaled0_at_3, sum_38);
+                    sum_39 = raot_fmaf(recurrence2_at_4, back4_scaled0_at_3, sum_39);
+                    sum_40 = raot_fmaf(recurrence2_at_5, back4_scaled0_at_3, sum_40);
+                    sum_41 = raot_fmaf(recurrence2_at_6, back4_scaled0_at_3, sum_41);
+                    sum_42 = raot_fmaf(recurrence2_at_7, back4_scaled0_at_3, sum_42);
+                }
+                back4_gates0[i2_tile * 63 + 14] = sum_22;
+                back4_gates0[i2_tile * 63 + 15] = sum_23;
+                back4_gates0[i2_tile * 63 + 16] = sum_24;
+                back4_gates0[i2_tile * 63 + 17] = sum_25;
+                back4_gates0[i2_tile * 63 + 18] = sum_26;
+                back4_gates0[i2_tile * 63 + 19] = sum_27;
+                back4_gates0[i2_tile * 63 + 20] = sum_28;
+                back4_gates0[i2_tile * 63 + 35] = sum_29;
+                back4_gates0[i2_tile * 63 + 36] = sum_30;
+                back4_gates0[i2_tile * 63 + 37] = sum_31;
+                back4_gates0[i2_tile * 63 + 38] = sum_32;
+                back4_gates0[i2_tile * 63 + 39] = sum_33;
+                back4_gates0[i2_tile * 63 + 40] = sum_34;
+                back4_gates0[i2_tile * 63 + 41] = sum_35;
+                back4_gates0[i2_tile * 63 + 56] = sum_36;
+                back4_gates0[i2_tile * 63 + 57] = sum_37;
+                back4_gates0[i2_tile * 63 + 58] = sum_38;
+                back4_gates0[i2_tile * 63 + 59] = sum_39;
+                back4_gates0[i2_tile * 63 + 60] = sum_40;
+                back4_gates0[i2_tile * 63 + 61] = sum_41;
+                back4_gates0[i2_tile * 63 + 62] = sum_42;
+            }
+            for (int32_t i2 = batch / 3 * 3; i2 < batch; i2++) {
+                float sum_43 = back4_inputs0[(batch * i1 + i2) * 21 + 14];
+                float sum_44 = back4_inputs0[(batch * i1 + i2) * 21 + 15];
+                float sum_45 = back4_inputs0[(batch * i1 + i2) * 21 + 16];
+                float sum_46 = back4_inputs0[(batch * i1 + i2) * 21 + 17];
+                float sum_47 = back4_inputs0[(batch * i1 + i2) * 21 + 18];
+                float sum_48 = back4_inputs0[(batch * i1 + i2) * 21 + 19];
+                float sum_49 = back4_inputs0[(batch * i1 + i2) * 21 + 20];
+                for (int32_t i4 = 0; i4 < 7; i4++) {
+                    const float back4_scaled0_at_4 = back4_scaled0[i2 * 7 + i4];
+                    sum_43 = raot_fmaf(recurrence2[i4 + 98], back4_scaled0_at_4, sum_43);
+                    sum_44 = raot_fmaf(recurrence2[i4 + 105], back4_scaled0_at_4, sum_44);
+                    sum_45 = raot_fmaf(recurrence2[i4 + 112], back4_scaled0_at_4, sum_45);
+                    sum_46 = raot_fmaf(recurrence2[i4 + 119], back4_scaled0_at_4, sum_46);
+                    sum_47 = raot_fmaf(recurrence2[i4 + 126], back4_scaled0_at_4, sum_47);
+                    sum_48 = raot_fmaf(recurrence2[i4 + 133], back4_scaled0_at_4, sum_48);
+                    sum_49 = raot_fmaf(recurrence2[i4 + 140], back4_scaled0_at_4, sum_49);
+                }
+                back4_gates0[i2 * 21 + 14] = sum_43;
+                back4_gates0[i2 * 21 + 15] = sum_44;
+                back4_gates0[i2 * 21 + 16] = sum_45;
+                back4_gates0[i2 * 21 + 17] = sum_46;
+                back4_gates0[i2 * 21 + 18] = sum_47;
+                back4_gates0[i2 * 21 + 19] = sum_48;
+                back4_gates0[i2 * 21 + 20] = sum_49;
+            }
+            for (int32_t i2 = 0; i2 < batch; i2++) {
+                for (int32_t i3 = 0; i3 < 7; i3++) {
+                    const float update = back4_gates0[i2 * 21 + i3];
+                    const float fresh = raot_tanhf(back4_gates0[i2 * 21 + i3 + 14]);
+                    back4_2[i2 * 7 + i3] =
+                        raot_fmaf(update, back4_2[i2 * 7 + i3], (1.0f - update) * fresh);
+                    back4[(batch * t + i2) * 7 + i3] = back4_2[i2 * 7 + i3];
+                }
             }
         }
     }
 }
 
 /*
- * %back4_2: f32[1, batch, 7], %joined: f32[n, batch, 14], %back4.gates0: f32[21] = call_kernel
- *     @gru_concat_joined(%ahead, %weight2, %recurrence2, %bias2)
- * from /back4/GRU + /joined/Concat
+ * %joined: f32[n, batch, 14] = call_kernel @concat_joined(%ahead, %back)
+ * from /joined/Concat
  */
-RAOT_NOINLINE static void gru_concat_joined(int32_t batch, int32_t n, const float *restrict ahead,
-                                            const float *restrict weight2,
-                                            const float *restrict recurrence2,
-                                            const float *restrict bias2, float *restrict back4_2,
-                                            float *restrict joined, float *restrict back4_gates0)
+RAOT_NOINLINE static void concat_joined(int32_t batch, int32_t n, const float *restrict ahead,
+                                        const float *restrict back, float *restrict joined)
 {
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < batch; i1++) {
@@ -94,46 +643,10 @@ RAOT_NOINLINE static void gru_concat_joined(int32_t batch, int32_t n, const floa
             }
         }
     }
-    for (int32_t i0 = 0; i0 < batch; i0++) {
-        for (int32_t i1 = 0; i1 < 7; i1++) {
-            back4_2[i0 * 7 + i1] = 0.0f;
-        }
-    }
     for (int32_t i0 = 0; i0 < n; i0++) {
         for (int32_t i1 = 0; i1 < batch; i1++) {
-            const int32_t t = n - i0 - 1;
-            for (int32_t i2 = 0; i2 < 14; i2++) {
-                float sum = bias2[i2] + bias2[i2 + 21];
-                for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum = raot_fmaf(weight2[i2 * 7 + i3], ahead[(batch * t + i1) * 7 + i3], sum);
-                }
-                float sum_2 = sum;
-                for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_2 = raot_fmaf(recurrence2[i2 * 7 + i3], back4_2[i1 * 7 + i3], sum_2);
-                }
-                back4_gates0[i2] = sum_2;
-            }
-            for (int32_t i2 = 0; i2 < 14; i2++) {
-                back4_gates0[i2] = raot_sigmoidf(back4_gates0[i2]);
-            }
             for (int32_t i2 = 0; i2 < 7; i2++) {
-                float sum_3 = bias2[i2 + 14] + bias2[i2 + 35];
-                for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_3 = raot_fmaf(weight2[(i2 + 14) * 7 + i3], ahead[(batch * t + i1) * 7 + i3],
-                                      sum_3);
-                }
-                float sum_4 = sum_3;
-                for (int32_t i3 = 0; i3 < 7; i3++) {
-                    sum_4 = raot_fmaf(recurrence2[(i2 + 14) * 7 + i3],
-                                      back4_gates0[i3 + 7] * back4_2[i1 * 7 + i3], sum_4);
-                }
-                back4_gates0[i2 + 14] = raot_tanhf(sum_4);
-            }
-            for (int32_t i2 = 0; i2 < 7; i2++) {
-                const float update = back4_gates0[i2];
-                back4_2[i1 * 7 + i2] = raot_fmaf(update, back4_2[i1 * 7 + i2],
-                                                 (1.0f - update) * back4_gates0[i2 + 14]);
-                joined[((n - i0 - 1) * batch + i1) * 14 + i2 + 7] = back4_2[i1 * 7 + i2];
+                joined[(batch * i0 + i1) * 14 + i2 + 7] = back[(batch * i0 + i1) * 7 + i2];
             }
         }
     }
@@ -288,6 +801,7 @@ size_t tagger_arena_bytes(const struct tagger_dims *dims)
     }
     const int32_t batch = dims->batch;
     size_t need = 0;
+    need = RAOT_MAX(need, TAGGER_OFFSET_AHEAD4_GATES0 + (size_t)((batch * 84 + 15) / 16 * 16));
     need = RAOT_MAX(need, TAGGER_OFFSET_BACK4_2 + (size_t)((batch * 28 + 15) / 16 * 16));
     return need;
 }
@@ -354,22 +868,34 @@ enum raot_status tagger_run(const struct tagger_memory *memory, const struct tag
     }
     /* f32[1, batch, 7] */
     float *const state_2 = raot_at(memory->state, TAGGER_STATE_OFFSET_STATE_2);
-    /* f32[21], at most 96 bytes */
-    float *const ahead4_gates0 = raot_at(memory->arena, TAGGER_OFFSET_AHEAD4_GATES0);
+    /* f32[min(4, n), batch, 21], at most 672 bytes */
+    float *const ahead4_inputs0 = raot_at(memory->arena, TAGGER_OFFSET_AHEAD4_INPUTS0);
+    /* f32[min(4, n), batch, 21], at most 672 bytes */
+    float *const back4_inputs0 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_INPUTS0);
     /* f32[n, batch, 14], at most 672 bytes */
     float *const joined = raot_at(memory->arena, TAGGER_OFFSET_JOINED);
     /* f32[n, 1, batch, 7], at most 336 bytes */
     float *const ahead4 = raot_at(memory->arena, TAGGER_OFFSET_AHEAD4);
-    /* f32[21], at most 96 bytes */
+    /* f32[batch, 21], at most 176 bytes */
+    float *const ahead4_gates0 = raot_at(memory->arena, TAGGER_OFFSET_AHEAD4_GATES0);
+    /* f32[n, 1, batch, 7], at most 336 bytes */
+    float *const back4 = raot_at(memory->arena, TAGGER_OFFSET_BACK4);
+    /* f32[batch, 21], at most 176 bytes */
     float *const back4_gates0 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_GATES0);
+    /* f32[batch, 7], at most 64 bytes */
+    float *const back4_scaled0 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_SCALED0);
     /* f32[1, batch, 7], at most 64 bytes */
     float *const back4_2 = raot_at(memory->arena, TAGGER_OFFSET_BACK4_2);
 
-    RAOT_PROFILE(gru_stateN, gru_stateN(batch, n, in->frames, tagger_weight1, tagger_recurrence1,
-                                        tagger_bias1, ahead4, state_2, ahead4_gates0));
-    RAOT_PROFILE(gru_concat_joined,
-                 gru_concat_joined(batch, n, ahead4, tagger_weight2, tagger_recurrence2,
-                                   tagger_bias2, back4_2, joined, back4_gates0));
+    RAOT_PROFILE(gru_stateN,
+                 gru_stateN(batch, n, in->frames, tagger_weight1, tagger_recurrence1, tagger_bias1,
+                            tagger_weight1_packed_46cdf55f, tagger_recurrence1_packed_9ee19da4,
+                            ahead4, state_2, ahead4_inputs0, ahead4_gates0));
+    RAOT_PROFILE(gru_back4_2,
+                 gru_back4_2(batch, n, ahead4, tagger_weight2, tagger_recurrence2, tagger_bias2,
+                             tagger_weight2_packed_d9b92ccc, tagger_recurrence2_packed_e765df26,
+                             back4, back4_2, back4_inputs0, back4_gates0, back4_scaled0));
+    RAOT_PROFILE(concat_joined, concat_joined(batch, n, ahead4, back4, joined));
     RAOT_PROFILE(
         matmul_add_sigmoid_tags,
         matmul_add_sigmoid_tags(batch, n, joined, tagger_out_weight, tagger_out_bias, out->tags));

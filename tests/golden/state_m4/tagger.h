@@ -94,7 +94,7 @@
  *   TAGGER_FRAMES_COUNT   72  elements of in->frames
  *   TAGGER_TAGS_BYTES    240  bytes of out->tags
  *   TAGGER_TAGS_COUNT     60  elements of out->tags
- *   TAGGER_ARENA_BYTES  1168  bytes of memory.arena
+ *   TAGGER_ARENA_BYTES  1648  bytes of memory.arena
  */
 #include "tagger_layout.h"
 

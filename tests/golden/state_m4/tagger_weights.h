@@ -7,13 +7,17 @@
 #ifndef TAGGER_WEIGHTS_H
 #define TAGGER_WEIGHTS_H
 
-extern const float tagger_weight1[126];     /* f32[1, 21, 6] */
-extern const float tagger_recurrence1[147]; /* f32[1, 21, 7] */
-extern const float tagger_bias1[42];        /* f32[1, 42] */
-extern const float tagger_weight2[147];     /* f32[1, 21, 7] */
-extern const float tagger_recurrence2[147]; /* f32[1, 21, 7] */
-extern const float tagger_bias2[42];        /* f32[1, 42] */
-extern const float tagger_out_weight[70];   /* f32[14, 5] */
-extern const float tagger_out_bias[5];      /* f32[5] */
+extern const float tagger_weight1[126];                    /* f32[1, 21, 6] */
+extern const float tagger_recurrence1[147];                /* f32[1, 21, 7] */
+extern const float tagger_bias1[42];                       /* f32[1, 42] */
+extern const float tagger_weight2[147];                    /* f32[1, 21, 7] */
+extern const float tagger_recurrence2[147];                /* f32[1, 21, 7] */
+extern const float tagger_bias2[42];                       /* f32[1, 42] */
+extern const float tagger_out_weight[70];                  /* f32[14, 5] */
+extern const float tagger_out_bias[5];                     /* f32[5] */
+extern const float tagger_weight1_packed_46cdf55f[84];     /* f32[84] */
+extern const float tagger_recurrence1_packed_9ee19da4[98]; /* f32[98] */
+extern const float tagger_weight2_packed_d9b92ccc[98];     /* f32[98] */
+extern const float tagger_recurrence2_packed_e765df26[98]; /* f32[98] */
 
 #endif
