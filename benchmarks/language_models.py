@@ -2,7 +2,7 @@
 """Tokens per second of language models on this machine, paired with llama.cpp.
 
     python benchmarks/language_models.py [--runs 40] [--shape S] [--kinds F32,F16,BF16,Q8_0,Q4_0]
-        [--threads 2]
+        [--threads 2] [--boards raspberry-pi-4b,jetson-orin-nano-cpu]
 
 Models have random weights: S = width 288, hidden 768, 6 layers of 6 heads; M = 768, 2048, 12 layers
 of 12 heads; both with a tied vocabulary of 32000. Decode is one token after 16 and 256 others,
@@ -11,7 +11,8 @@ machine hits both; the median of processor time counts. With several threads, it
 the fastest quarter of elapsed times: others that run on the machine stop one thread, for which
 the rest wait. Our caches of keys and values are float32,
 those of llama.cpp float16, its default. Ours is the library that the project's own CMakeLists.txt
-builds. llama.cpp is the package `llama-cpp-python`; without it, ours is measured alone.
+builds. llama.cpp is the package `llama-cpp-python`; without it, ours is measured alone. With
+`--boards`, the instructions of one decoded token on these emulated boards are counted instead.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def middle(seconds: list[float], threads: int) -> float:
 
 def measured(sides: list[Ours | Peer], runs: int, threads: int) -> dict[str, list[float]]:
     """Tokens per second of each side, by what is measured."""
-    prompt = [(at * 7919 + 3) % WORDS for at in range(max(CONTEXTS))]
+    prompt = prompt_of(max(CONTEXTS))
     found: dict[str, list[float]] = {}
     for context in CONTEXTS:
         for side in sides:
@@ -202,31 +203,70 @@ def measured(sides: list[Ours | Peer], runs: int, threads: int) -> dict[str, lis
     return found
 
 
+def counted(model: Path, quantize: str | None, board: str) -> list[int]:
+    """Instructions of a decoded token on an emulated board, after each of CONTEXTS."""
+    import numpy as np
+
+    import relax_aot as rx
+
+    entries = rx.load_llm(model, context=CONTEXT, chunk=CHUNK, tokenizer=False)
+    project = rx.compile(entries, name="lm", quantize=quantize, board=board)
+    found = []
+    for context in CONTEXTS:
+        prompt = np.array(prompt_of(context), np.int32)
+        chunks = [prompt[first : first + CHUNK] for first in range(0, context, CHUNK)]
+        calls = [("prefill", {"tokens": chunk}) for chunk in chunks]
+        *_, last = project.emulate([*calls, ("decode", {"token": np.array(TOKEN, np.int32)})])
+        _require(last.status == 0 and last.instructions is not None)
+        found.append(int(last.instructions or 0))
+    return found
+
+
+def prompt_of(count: int) -> list[int]:
+    return [(at * 7919 + 3) % WORDS for at in range(count)]
+
+
+def compared(path: Path, kind: str, given: argparse.Namespace, has_peer: bool) -> None:
+    """Prints tokens per second of both sides."""
+    folder = path.with_name("out")
+    sides: list[Ours | Peer] = [Ours(path, KINDS[kind], folder, given.threads)]
+    sides += [Peer(path, given.threads)] if has_peer else []
+    for what, (ours, *peer) in measured(sides, given.runs, given.threads).items():
+        beside = "".join(f"{other:>11.0f} {ours / other:>6.2f}x" for other in peer)
+        print(f"{kind:<5} {what:<15} {ours:>9.0f}{beside}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--shape", choices=SHAPES, default="S")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--boards", type=lambda text: text.split(","), default=[])
     given = parser.parse_args()
     from tests.frontends.llm.checkpoints import Llama
     from tests.frontends.llm.gguf_files import file_of
 
     has_peer = importlib.util.find_spec("llama_cpp") is not None
-    if not has_peer:
+    if not has_peer and not given.boards:
         print("llama-cpp-python is not installed: ours is measured alone")
-    print("tokens per second          ours  llama.cpp   ratio")
+    if given.boards:
+        contexts = "".join(f"   after {context:>3}" for context in CONTEXTS)
+        print(f"million instructions of a token {contexts}")
+    else:
+        print("tokens per second          ours  llama.cpp   ratio")
     for kind in given.kinds.split(","):
         with tempfile.TemporaryDirectory() as name:
             path = Path(name) / "model.gguf"
             own = "BF16" if kind == "BF16" else "F32"
             model = Llama(words=WORDS, kind=own, **SHAPES[given.shape])
             path.write_bytes(file_of(model, kind, text=TOKENS))
-            sides: list[Ours | Peer] = [Ours(path, KINDS[kind], Path(name) / "out", given.threads)]
-            sides += [Peer(path, given.threads)] if has_peer else []
-            for what, (ours, *peer) in measured(sides, given.runs, given.threads).items():
-                beside = "".join(f"{other:>11.0f} {ours / other:>6.2f}x" for other in peer)
-                print(f"{kind:<5} {what:<15} {ours:>9.0f}{beside}", flush=True)
+            for board in given.boards:
+                counts = counted(path, KINDS[kind], board)
+                shown = "".join(f"{count / 1e6:>12.2f}" for count in counts)
+                print(f"{kind:<5} {board:<25} {shown}", flush=True)
+            if not given.boards:
+                compared(path, kind, given, has_peer)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,12 @@ FLOATS: Parameters = {
         "((((i32(%weights[k, c % 16]) >> i32(index(c // 16 * 4))) & 15:i32) ^ 8:i32) - 8:i32)",
     ),
 }
-HALF = "((((i32(%weights[$place]) >> i32(index($shift))) & 15:i32) ^ 8:i32) - 8:i32)"
+HALF = "((((i32(%weights[$place]) >> i32(index($shift))) & 15:i32) ^ $sign) - 8:i32)"
 WEIGHTS: Parameters = {
     "bits": ("8", "4"),
     "kind": ("i8", "u8"),
     "per": ("$K", "2 * $K"),
+    "lanes": ("$C", "$C"),
     "width": ("$K", "$K"),
     "weight": ("i32(%weights[$place])", HALF),
 }
@@ -37,19 +38,24 @@ PAIRS = {
     ),
 }
 """Of the form _s16: two weights of 8 bits are a halfword, the second one 256 times."""
+COLUMN_PAIRS = {"per": ("$K", "$K"), "lanes": ("$C", "$C // 2")}
+"""Of the form _asimd: two columns share the bytes of weights of 4 bits."""
 HALVES = {
     "16": ("c // 16, k // 8, c % 16, k % 4", "k % 8 // 4 * 4"),
     "_s16": ("c // 4, k // 8, c % 4, k % 4 // 2 * 2 + k % 8 // 4", "k % 2 * 4"),
     "_mve": ("c // 4, k // 32, c % 4, k % 16", "k % 32 // 16 * 4"),
+    "_asimd": ("c // 32, k // 4, c % 16, k % 4", "c % 32 // 16 * 4"),
 }
 """Where the byte of a weight of 4 bits is, and how far it is shifted."""
+SIGNS = {"_asimd": "i32(index(c % 32 // 16 * 8))"}
+"""8 where the bits are a two's complement, else 0: they are then 8 more than the weight."""
 
 
 SIZES = """rows 1..~7, columns 1..32, groups 1..~2, group 32..~64 by 32,
         left_row groups * group..~groups * group + 3, %left -127..127"""
 MEANING = """kernel @raot_dot_$family${form}_q${bits}(
           %left: i8[span(rows * left_row, (groups * group) * 1)],
-          %weights: $kind[up(columns, $C) // $C, groups * group // ($per), $C, $width],
+          %weights: $kind[up(columns, $C) // $C, groups * group // ($per), $lanes, $width],
           %scales: $scales[groups, 32]$own
         ) -> (%sums: f32[rows, 32]) {
           for r in 0..rows, c in 0..columns {
@@ -73,7 +79,7 @@ OWN: Parameters = {
     "scale": "(f32(%scales[g, c]) * %own[r * own_row + g])",
 }
 """A scale for each group of a row of the left operand."""
-BLOCK_SCALES = {"16": DType.F16, "_s16": DType.F32, "_mve": DType.F32}
+BLOCK_SCALES = {"16": DType.F16, "_asimd": DType.F16, "_s16": DType.F32, "_mve": DType.F32}
 """The type of the scales of weights in blocks: F16 where vectors convert it."""
 
 
@@ -81,8 +87,10 @@ def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
     """Quantized bytes by weights in blocks of some columns and steps."""
     place, shift = HALVES[form]
     whole = f"c // {columns}, k // {steps}, c % {columns}, k % {steps}"
-    parts: Parameters = {"form": form, "C": columns, "K": steps, "shift": shift}
-    bits: Parameters = {**WEIGHTS, **(PAIRS if form == "_s16" else {}), "place": (whole, place)}
+    sign = SIGNS.get(form, "8:i32")
+    parts: Parameters = {"form": form, "C": columns, "K": steps, "shift": shift, "sign": sign}
+    own_bits = {"_s16": PAIRS, "_asimd": COLUMN_PAIRS}.get(form, {})
+    bits: Parameters = {**WEIGHTS, **own_bits, "place": (whole, place)}
     own = {**OWN, "scales": BLOCK_SCALES[form].value}
     if BLOCK_SCALES[form] is DType.F32:
         own["scale"] = "(%scales[g, c] * %own[r * own_row + g])"
@@ -120,7 +128,7 @@ FLOAT_PRODUCTS = micro_kernels(
     }""",
     FLOATS, struct="raot_groups",
 )  # fmt: skip
-BLOCKS = {"16": (16, 4), "_s16": (4, 4), "_mve": (4, 16)}
+BLOCKS = {"16": (16, 4), "_asimd": (32, 4), "_s16": (4, 4), "_mve": (4, 16)}
 """Columns and steps of a block of weights, by the form of the micro-kernel."""
 DOTS = {form: _dots(form, *map(str, block)) for form, block in BLOCKS.items()}
 MICRO_KERNELS = (*FLOAT_PRODUCTS, *(kernel for kernels in DOTS.values() for kernel in kernels))

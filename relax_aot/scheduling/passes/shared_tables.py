@@ -86,6 +86,9 @@ _NIBBLES = """
                 }
               }
             }"""
+_ROW_PAIRS = _NIBBLES.replace("[4, 2, 16, 4] = splat 51", "[2, 4, 16, 4] = splat 59").replace(
+    "[4, 2, 16, 4]", "[2, 4, 16, 4]"
+)
 _PAIRS = (
     _NIBBLES.replace("i4[64, 16] = splat 3", "i8[64, 16] = splat 3")
     .replace("i4", "i8")
@@ -116,6 +119,19 @@ EXAMPLES = (
               bind at in 0..63 = %at[0]
               for d in 0..16 {
                 %y[d] = cast(cast(((((cast(%table[at // 16, d // 8, at % 16, d % 4], i32, ...
+              }
+            }
+            ...""",
+        target="fpu",
+    ),
+    Example(
+        why="weights of 4 bits, of which those of two rows share a byte",
+        before=_ROW_PAIRS,
+        after="""
+            kernel @row(%table: u8[2, 4, 16, 4], %at: i64[1]) -> (%y: f32[16]) {
+              bind at in 0..63 = %at[0]
+              for d in 0..16 {
+                %y[d] = cast(cast(((((cast(%table[at // 32, d // 4, at % 16, d % 4], i32, ...
               }
             }
             ...""",
@@ -226,6 +242,34 @@ class _Nibbles:
 
 
 @dataclass(frozen=True, slots=True)
+class _RowPairs:
+    """Position of an element of 4 bits: blocks of `width` bytes by `steps` columns. Bytes hold the
+    row r with 8 added in their low half, and the row r + `width`."""
+
+    width: int
+    steps: int
+
+    def holds(self, table: Array, packed: Array) -> bool:
+        codes: NDArray[np.uint8] = packed.astype(np.uint8)
+        count, groups = codes.shape[:2]
+        height = 2 * self.width
+        if table.shape[1] != groups * self.steps or table.shape[0] > count * height:
+            return False
+        halves = np.stack([codes & np.uint8(15) ^ np.uint8(8), codes >> np.uint8(4)], axis=1)
+        rows = halves.transpose(0, 1, 3, 2, 4).reshape(count * height, -1)[: table.shape[0]]
+        return np.array_equal(rows, table.astype(np.int8).view(np.uint8) & np.uint8(15))
+
+    def read(self, load: Load, packed: Buffer) -> Expr:
+        (row, column), height = load.index, 2 * self.width
+        places = (row // height, column // self.steps, row % self.width, column % self.steps)
+        byte = Cast(Load(packed, places), DType.I32)
+        second = row % height // self.width
+        shift, sign = (Cast(Index(second * number), DType.I32) for number in (4, 8))
+        low = binary("&", binary(">>", byte, shift), Lit(15, DType.I32))
+        return Cast(binary("-", binary("^", low, sign), Lit(8, DType.I32)), load.dtype)
+
+
+@dataclass(frozen=True, slots=True)
 class _Pairs:
     """Position of a byte: blocks of `width` rows and `steps` columns, of which two neighbors are a
     16-bit integer, the first plus 256 times the second."""
@@ -252,7 +296,7 @@ class _Pairs:
         return Cast(binary("-", byte, Cast(Index(128 - second * 128), DType.I32)), load.dtype)
 
 
-_Place = _Panels | _Nibbles | _Pairs
+_Place = _Panels | _Nibbles | _RowPairs | _Pairs
 
 
 def run(module: Module, _: Target) -> Module:
@@ -347,8 +391,8 @@ def _place(table: Constant, packed: Constant) -> _Place | None:
     """Where the elements of a table lie in a packed constant; None where it is another one."""
     kinds = (table.type.dtype, packed.type.dtype)
     if kinds == (DType.I4, DType.U8) and packed.type.rank == BLOCK_AXES:
-        nibbles = _Nibbles(*packed.data.shape[2:])
-        return nibbles if nibbles.holds(table.data, packed.data) else None
+        forms = (form(*packed.data.shape[2:]) for form in (_Nibbles, _RowPairs))
+        return next((form for form in forms if form.holds(table.data, packed.data)), None)
     if kinds == (DType.I8, DType.I16) and packed.type.rank == BLOCK_AXES:
         pairs = _Pairs(packed.data.shape[2], 2 * packed.data.shape[3])
         return pairs if pairs.holds(table.data, packed.data) else None

@@ -55,6 +55,8 @@ LEAST_GROUP, GREATEST_GROUP = 32, 256
 """Groups of dot products are multiples of the least one."""
 PAIRED = ("_s16",)
 """Forms whose weights of 8 bits are halfwords of two steps each."""
+COLUMN_PAIRS = ("_asimd",)
+"""Forms whose bytes hold weights of 4 bits of two columns, of the first one with 8 added."""
 ORDERS = {"_s16": (0, 4, 2, 6, 1, 5, 3, 7)}
 """Steps of a block of weights of 4 bits: those in the low halves of its bytes, then the others."""
 
@@ -259,13 +261,17 @@ def packed_blocks(found: Grouped, w: Writer, form: str) -> Buffer:
     name, panels = found.w.buffer.name, -(-found.columns // COLUMNS)
     count, width = panels * COLUMNS // columns, columns
     depth = round_up(found.depth, found.group)
-    per_block = steps * 8 // found.bits
+    is_shared = found.bits == 4 and form in COLUMN_PAIRS
+    per_block = steps if is_shared else steps * 8 // found.bits
 
     def values(data: Arrays) -> Array:
         whole = padded(data[name].astype(np.int8), (depth, panels * COLUMNS))
         blocks = whole.reshape(depth // per_block, per_block, count, width).transpose(2, 0, 3, 1)
         if found.bits == 8:
             return pairs(blocks) if form in PAIRED else np.asarray(blocks)
+        if is_shared:
+            first, second = np.split(blocks, 2, axis=2)
+            return halves(np.bitwise_xor(first, np.int8(8)), second)
         order = ORDERS.get(form, range(per_block))
         low, high = np.split(blocks[..., [*order]], 2, axis=-1)
         return halves(low, high)
@@ -273,7 +279,8 @@ def packed_blocks(found: Grouped, w: Writer, form: str) -> Buffer:
     kind = DType.I8 if found.bits == 8 else DType.U8
     if found.bits == 8 and form in PAIRED:
         kind, steps = DType.I16, steps // 2
-    buffer = _buffer(w, f"{name}.packed", kind, count, depth // per_block, width, steps)
+    lanes = width // 2 if is_shared else width
+    buffer = _buffer(w, f"{name}.packed", kind, count, depth // per_block, lanes, steps)
     return w.constant(Packed(buffer, values, origin=name))
 
 
@@ -449,9 +456,9 @@ EXAMPLES = (
         target="asimd",
         before=ROW_BLOCKS,
         after="""
-            kernel @dot(..., %w.packed: i8[2, 16, 16, 4], %s.packed: f16[1, 2, 32]) -> (...) {
+            kernel @dot(..., %w.packed: i8[1, 16, 32, 4], %s.packed: f16[1, 2, 32]) -> (...) {
             ...
-                micro raot_dot_blocks16_q8(...
+                micro raot_dot_blocks_asimd_q8(...
             ...""",
     ),
     Example(why="no groups: weights have no scale", target="dsp", before=MATMUL),

@@ -6,7 +6,7 @@
  *                  scales[g][c] * own[r][g] * (sum over k in g of left[r][k] * w[k][c])
  *
  * The product of the scales is rounded once. Weights lie as in dot_groups.h, and so do scales: as
- * halves in raot_dot_blocks16, else as floats.
+ * halves in raot_dot_blocks16 and raot_dot_blocks_asimd, else as floats.
  */
 #ifndef RAOT_DOT_BLOCKS_H
 #define RAOT_DOT_BLOCKS_H
@@ -44,7 +44,7 @@ static inline void raot_blocks_plain(int32_t bits, int32_t columns, int32_t step
                 for (int32_t k = g * sizes->group; k < (g + 1) * sizes->group; k++) {
                     sum += from[k] * raot_group_weight(bits, columns, steps, weights, depth, c, k);
                 }
-                const float scale = columns == 16 ? raot_f16_to_f32(((const uint16_t *)scales)[at])
+                const float scale = columns >= 16 ? raot_f16_to_f32(((const uint16_t *)scales)[at])
                                                   : ((const float *)scales)[at];
                 total = raot_fmaf((float)sum, scale * own[r * sizes->own_row + g], total);
             }
@@ -55,6 +55,21 @@ static inline void raot_blocks_plain(int32_t bits, int32_t columns, int32_t step
 
 #if defined(RAOT_DOT_FAST_16)
 #include "dot_blocks_lanes.h"
+#endif
+
+#if defined(RAOT_DOT_FAST_ASIMD)
+__attribute__((always_inline)) static inline void
+raot_dot_blocks_asimd(const int32_t bits, float *sums, const int8_t *left, const int8_t *weights,
+                      const uint16_t *scales, const float *own, const struct raot_dot_blocks *sizes)
+{
+    const struct raot_dot_groups plain = {sizes->rows, sizes->columns, sizes->groups, sizes->group,
+                                          sizes->left_row};
+
+    raot_asimd_rows(bits, 1, 1, sums, left, weights, scales, own, sizes->own_row, &plain);
+}
+
+#define RAOT_BLOCKS_FAST_ASIMD(BITS, COLUMNS, STEPS, SUMS, LEFT, WEIGHTS, SCALES, OWN, SIZES) \
+    raot_dot_blocks_asimd(BITS, SUMS, LEFT, (const int8_t *)(WEIGHTS), SCALES, OWN, SIZES)
 #endif
 
 #if defined(RAOT_DOT_FAST_DSP)
@@ -105,6 +120,13 @@ RAOT_DOT_BLOCKS(raot_dot_blocks16_q4, 4, uint8_t, uint16_t, RAOT_BLOCKS_FAST_16,
 #else
 RAOT_DOT_BLOCKS(raot_dot_blocks16_q8, 8, int8_t, uint16_t, raot_blocks_plain, 16, 4)
 RAOT_DOT_BLOCKS(raot_dot_blocks16_q4, 4, uint8_t, uint16_t, raot_blocks_plain, 16, 4)
+#endif
+#if defined(RAOT_BLOCKS_FAST_ASIMD)
+RAOT_DOT_BLOCKS(raot_dot_blocks_asimd_q8, 8, int8_t, uint16_t, RAOT_BLOCKS_FAST_ASIMD, 32, 4)
+RAOT_DOT_BLOCKS(raot_dot_blocks_asimd_q4, 4, uint8_t, uint16_t, RAOT_BLOCKS_FAST_ASIMD, 32, 4)
+#else
+RAOT_DOT_BLOCKS(raot_dot_blocks_asimd_q8, 8, int8_t, uint16_t, raot_blocks_plain, 32, 4)
+RAOT_DOT_BLOCKS(raot_dot_blocks_asimd_q4, 4, uint8_t, uint16_t, raot_blocks_plain, 32, 4)
 #endif
 #if defined(RAOT_BLOCKS_FAST_DSP)
 RAOT_DOT_BLOCKS(raot_dot_blocks_s16_q8, 8, int16_t, float, RAOT_BLOCKS_FAST_DSP, 4, 4)

@@ -14,6 +14,9 @@
  *     raot_dot_groups_s16 C = 4, K = 4; steps 4 * q + 2 * h and the next one in byte 2 * h + q.
  *                         Weights of 8 bits are K / 2 halfwords: step 2 * h and 256 times the next
  *     raot_dot_groups_mve C = 4, K = 16; steps k and k + 16 in byte k
+ *     raot_dot_groups_asimd C = 32, K = 4; two weights of 4 bits are a block of 16 bytes by K: in
+ * the low half of byte c the weight of column c with 8 added, in the high half that of column c +
+ * 16
  *
  * Rows of sums and of scales have RAOT_GROUP_COLUMNS columns. `weights` are aligned to four bytes.
  */
@@ -43,7 +46,7 @@ struct raot_dot_groups {
 static inline int32_t raot_group_weight(int32_t bits, int32_t columns, int32_t steps,
                                         const void *weights, int32_t depth, int32_t c, int32_t k)
 {
-    const int32_t per_block = bits == 8 ? steps : 2 * steps;
+    const int32_t per_block = bits == 8 || columns == 32 ? steps : 2 * steps;
     const int32_t block = c / columns * (depth / per_block) + k / per_block;
     const int32_t rest = k % per_block;
     int32_t at = rest % steps;
@@ -51,6 +54,10 @@ static inline int32_t raot_group_weight(int32_t bits, int32_t columns, int32_t s
     if (bits == 4 && columns == 4 && steps == 4) {
         at = rest % 4 / 2 * 2 + rest / 4;
         is_high = rest % 2;
+    }
+    if (bits == 4 && columns == 32) {
+        const uint8_t both = ((const uint8_t *)weights)[(block * 16 + c % 16) * steps + at];
+        return c % 32 < 16 ? (both & 15) - 8 : ((both >> 4) ^ 8) - 8;
     }
     const int32_t place = (block * columns + c % columns) * steps + at;
     if (bits == 8 && columns == 4 && steps == 4) {
@@ -92,6 +99,7 @@ static inline void raot_dot_plain(int32_t bits, int32_t columns, int32_t steps, 
 #elif defined(__AVX2__) && defined(__FMA__)
 #include "dot_groups_avx2.h"
 #elif defined(__ARM_NEON) && defined(__aarch64__)
+#include "dot_groups_asimd.h"
 #include "dot_groups_neon.h"
 #endif
 #if defined(RAOT_ASM_THUMB) && defined(RAOT_DSP) && defined(__ARM_FEATURE_FMA)
@@ -115,6 +123,13 @@ RAOT_DOT_GROUPS(raot_dot_groups16_q4, 4, uint8_t, RAOT_DOT_FAST_16, 16, 4)
 #else
 RAOT_DOT_GROUPS(raot_dot_groups16_q8, 8, int8_t, raot_dot_plain, 16, 4)
 RAOT_DOT_GROUPS(raot_dot_groups16_q4, 4, uint8_t, raot_dot_plain, 16, 4)
+#endif
+#if defined(RAOT_DOT_FAST_ASIMD)
+RAOT_DOT_GROUPS(raot_dot_groups_asimd_q8, 8, int8_t, RAOT_DOT_FAST_ASIMD, 32, 4)
+RAOT_DOT_GROUPS(raot_dot_groups_asimd_q4, 4, uint8_t, RAOT_DOT_FAST_ASIMD, 32, 4)
+#else
+RAOT_DOT_GROUPS(raot_dot_groups_asimd_q8, 8, int8_t, raot_dot_plain, 32, 4)
+RAOT_DOT_GROUPS(raot_dot_groups_asimd_q4, 4, uint8_t, raot_dot_plain, 32, 4)
 #endif
 #if defined(RAOT_DOT_FAST_DSP)
 RAOT_DOT_GROUPS(raot_dot_groups_s16_q8, 8, int16_t, RAOT_DOT_FAST_DSP, 4, 4)
