@@ -24,6 +24,8 @@
 /* Rows of a tile, and parts of eight columns; at most eight sums are kept. */
 #define RAOT_DOT_ROWS 4
 #define RAOT_DOT_PARTS 4
+/* One row asks the cache for weights that it reads after so many bytes: they come from far. */
+#define RAOT_DOT_AHEAD 3072
 
 /* Scales of eight columns, from element `at` on. */
 typedef __m256 raot_dot_scale(const void *scales, int32_t at);
@@ -145,6 +147,7 @@ raot_dot_tile_avx2(const int32_t bits, const int32_t rows, const int32_t parts,
                    int32_t column)
 {
     const int32_t next = given->groups * given->group * 2 * bits;
+    const int8_t *const end = block + next;
     __m256 total[RAOT_DOT_ROWS][RAOT_DOT_PARTS];
 
     RAOT_DOT_UNROLL
@@ -164,6 +167,14 @@ raot_dot_tile_avx2(const int32_t bits, const int32_t rows, const int32_t parts,
             }
         }
         for (int32_t k = 0; k < given->group; k += 32) {
+            if (rows == 1) {
+                const int32_t skipped = end - block <= RAOT_DOT_AHEAD ? next : 0;
+                const char *const ahead = (const char *)block + RAOT_DOT_AHEAD + skipped;
+                for (int32_t line = 0; line < 64 * bits; line += 64) {
+                    _mm_prefetch(ahead + line, _MM_HINT_T0);
+                    _mm_prefetch(ahead + next + line, _MM_HINT_T0);
+                }
+            }
             if (bits == 8) {
                 raot_dot_bytes_avx2(rows, parts, sum, left, given->left_row, block, next);
             } else {
