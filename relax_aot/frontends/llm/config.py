@@ -92,7 +92,7 @@ class Config:
             return None
         if not isinstance(value, dict):
             raise self.wrong(name, "an object")
-        return Config(f"{self.file}, {name}", value)
+        return Config(f"{self.file}, {printable(name)}", value)
 
     def only(self, name: str, *allowed: Any) -> None:
         """Refuse a field with a value that is not compiled; it may be missing."""
@@ -110,7 +110,8 @@ class Config:
 
     def wrong(self, name: str, expected: str) -> ModelError:
         return ModelError(
-            f"{self.file}: {name} is {_shown(self.fields.get(name))}, expected {expected}"
+            f"{self.file}: {printable(name)} is {_shown(self.fields.get(name))},"
+            f" expected {expected}"
         )
 
 

@@ -232,7 +232,8 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
     "an epsilon of one layer": (
         changed(per_layer_config={"0": {"intermediate_size": 6, "rms_norm_eps": 1e-3}}),
         "per_layer_config: layer 0 has its own rms_norm_eps; supported are num_attention_heads"),
-    "a layer that is no object": (changed(per_layer_config={"0": 6}), "0 is 6, expected an object"),
+    "a layer that is no object": (changed(per_layer_config={"0\n": 6}),
+                                  "per_layer_config: 0? is 6, expected an object"),
     "rows of several products": (
         stored(model__layers__0__mlp__gate_proj__weight=None,
                model__layers__0__mlp__up_proj__weight=None,

@@ -64,7 +64,12 @@ UNIGRAM = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 TWO = [["<unk>", 0.0], ["a", -1.0], ["a", -2.0]]
 
+LONG = "a\n" * 5000
 CHANGES: dict[str, tuple[str, Any, str]] = {
+    "a long name of a special token": (
+        "post_processor.single", [{"SpecialToken": {"id": LONG}}],
+        "special_tokens, " + "a?" * 40 + "... is None, expected an object",
+    ),
     "an unknown component": ("reranker", {}, "the component reranker is not supported"),
     "truncation": ("truncation", {"max_length": 5}, "truncation={'max_length': 5}"),
     "lower case": ("normalizer", {"type": "Lowercase"}, "normalizer: Lowercase is not supported"),

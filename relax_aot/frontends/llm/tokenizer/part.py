@@ -57,7 +57,7 @@ class Part:
         return value
 
     def object(self, name: str) -> Part:
-        return part(self.fields.get(name), f"{self.where}, {name}")
+        return part(self.fields.get(name), f"{self.where}, {shown(name)}")
 
     def maybe(self, name: str) -> Part | None:
         return None if self.fields.get(name) is None else self.object(name)
