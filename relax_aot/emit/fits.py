@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from relax_aot.emit.fractions import NOTHING, Polynomial, join
 from relax_aot.ir.dim_expr import Atom, Monomial, quotient, term_quotient
 from relax_aot.ir.dims import ZERO, Bounds, Dim, FloorDiv, Max, Min, Mod, interval
 from relax_aot.ir.loops import Bind, For, If, Let, Stmt, index_dims
@@ -28,7 +29,7 @@ _STEPS = 64
 class Reach:
     """For each name in an expression a polynomial that it does not pass; the lows of sizes."""
 
-    names: Mapping[str, Dim]
+    names: Mapping[str, Polynomial]
     bounds: Bounds
     values: Mapping[str, Dim] = field(default_factory=dict)
     """Of names that stand for an expression."""
@@ -37,12 +38,12 @@ class Reach:
     facts: frozenset[Dim] = frozenset()
     """What is not negative where an index is computed: loops around it run."""
 
-    def extended(self, name: str, reach: Dim) -> Reach:
+    def extended(self, name: str, reach: Polynomial) -> Reach:
         values = {n: value for n, value in self.values.items() if n != name}
         return replace(self, names={**self.names, name: reach}, values=values)
 
     def inside(self, loop: For) -> Reach:
-        ends = _join(_reach(loop.start, self), _reach(loop.stop, self))
+        ends = join(_reach(loop.start, self), _reach(loop.stop, self))
         inner = self.extended(loop.variable, ends)
         if not _never_negative(loop.start, self):
             return inner
@@ -58,29 +59,30 @@ def index_reach(plan: Plan) -> Dim:
     """A polynomial in the highs of the entry's symbols, never below an intermediate value of
     a kernel's or a run's sizes and indices."""
     symbols = plan.module.symbols
-    entry: dict[str, Dim] = {s.name: Dim.of(s.name) for s in symbols if not s.inner}
-    inner = {s.name: Dim.of(s.high) for s in symbols if s.inner}
+    entry = {s.name: Polynomial.of(s.name) for s in symbols if not s.inner}
+    inner = {s.name: Polynomial.of(s.high) for s in symbols if s.inner}
     reach = Reach(entry | inner, _lows(plan))
     for node in walk_steps(plan.program.nodes):
         if isinstance(node, Branch):
             for size in node.sizes:
-                either = _join(_reach(size.then, reach), _reach(size.otherwise, reach))
+                either = join(_reach(size.then, reach), _reach(size.otherwise, reach))
                 reach = reach.extended(size.symbol, either)
     declared = {s.name: s.high for s in symbols}
-    total = ZERO
-    for where, dims in _everything(plan, reach):
-        part = _join(*dims)
+    total = NOTHING
+    for where, found in _everything(plan, reach):
+        own = join(*found)
+        part = own.above
         if part.evaluate(declared) > GREATEST_BYTES:
             raise TooLarge(
                 f"{where}: a size or an intermediate index can reach {part} ="
                 f" {part.evaluate(declared)}, which may not fit int32_t."
                 " Use a smaller bound (--bound)."
             )
-        total = _join(total, part)
-    return total
+        total = join(total, own)
+    return total.above
 
 
-def _everything(plan: Plan, reach: Reach) -> Iterator[tuple[str, list[Dim]]]:
+def _everything(plan: Plan, reach: Reach) -> Iterator[tuple[str, list[Polynomial]]]:
     for kernel in plan.module.kernels:
         yield f"kernel {kernel.name}", list(_in_body(kernel.body, reach))
     for condition in plan.module.conditions:
@@ -92,7 +94,7 @@ def _everything(plan: Plan, reach: Reach) -> Iterator[tuple[str, list[Dim]]]:
             yield "sizes of an if", [side for dim in dims for side in all_sides(dim, reach)]
 
 
-def _in_body(body: Iterable[Stmt], reach: Reach) -> Iterator[Dim]:
+def _in_body(body: Iterable[Stmt], reach: Reach) -> Iterator[Polynomial]:
     """Of every index expression; `reach` grows by the variables on the way."""
     for stmt in body:
         for dim in index_dims(stmt):
@@ -106,28 +108,28 @@ def _in_body(body: Iterable[Stmt], reach: Reach) -> Iterator[Dim]:
             case Let():
                 reach = reach.after(stmt)
             case Bind():
-                either = _join(_reach(stmt.low, reach), _reach(stmt.high, reach))
+                either = join(_reach(stmt.low, reach), _reach(stmt.high, reach))
                 reach = reach.extended(stmt.name, either)
             case _:
                 pass
 
 
-def all_sides(dim: Dim, reach: Reach) -> Iterator[Dim]:
+def all_sides(dim: Dim, reach: Reach) -> Iterator[Polynomial]:
     """Of an expression and of all in it."""
     return (side for part in dim.parts for side in _sides(part, reach))
 
 
-def _sides(dim: Dim, reach: Reach) -> tuple[Dim, Dim]:
+def _sides(dim: Dim, reach: Reach) -> tuple[Polynomial, Polynomial]:
     """How far the positive terms get from 0, which C adds up first, and the negative ones."""
-    sums = {True: ZERO, False: ZERO}
+    sums = {True: NOTHING, False: NOTHING}
     for c, monomial in dim.terms:
         sums[c > 0] = sums[c > 0] + _of_product(abs(c), monomial, reach)
     return sums[True], sums[False]
 
 
-def _of_product(factor: int, monomial: Monomial, reach: Reach) -> Dim:
+def _of_product(factor: int, monomial: Monomial, reach: Reach) -> Polynomial:
     """A quotient times its own divisor gets no further than what was divided, or the divisor
-    itself on the way. A number of parts times the size of a part is about the whole."""
+    itself on the way."""
     for atom, _power in monomial:
         if isinstance(atom, FloorDiv) and len(atom.denominator.terms) == 1:
             ((k, divisor),) = atom.denominator.terms
@@ -135,64 +137,52 @@ def _of_product(factor: int, monomial: Monomial, reach: Reach) -> Dim:
             if others is not None and k > 0:
                 parts = [_reach(part, reach) for part in (atom.numerator, atom.denominator)]
                 below = any(c < 0 for c, _ in atom.numerator.terms)
-                whole = parts[0] + parts[1] if below else _join(*parts)
+                whole = parts[0] + parts[1] if below else join(*parts)
                 return whole * _of_product(-(-factor // k), others, reach)
-    for atom, _power in monomial:
-        others = quotient(monomial, ((atom, 1),))
-        count = _parts_of(atom, reach)
-        if count is not None and others is not None:
-            most, by = _reach(count.numerator, reach), count.denominator.constant
-            down = factor * any(c < 0 for c, _ in count.numerator.terms)
-            fewer = Dim(tuple((-(-c * factor // by), own) for c, own in most.terms)) + down
-            return fewer * _of_product(1, others, reach)
-    term = Dim.of(factor)
+    term = Polynomial.of(factor)
     for atom, power in monomial:
         for _ in range(power):
             term = term * _of_atom(atom, reach)
     return term
 
 
-def _parts_of(atom: Atom, reach: Reach) -> FloorDiv | None:
-    """A quotient by a number that an atom is not above: its own, or that of the iterations of a
-    loop that begins at 0."""
-    count = reach.lasts[atom] + 1 if isinstance(atom, str) and atom in reach.lasts else Dim.of(atom)
-    quotients = (one for one in count.atoms if isinstance(one, FloorDiv) and count == Dim.of(one))
-    found = next(quotients, None)
-    by = ZERO if found is None else found.denominator
-    return found if by.is_constant and by.constant > 0 else None
+def _reach(dim: Dim, reach: Reach) -> Polynomial:
+    return join(*_sides(dim, reach))
 
 
-def _reach(dim: Dim, reach: Reach) -> Dim:
-    return _join(*_sides(dim, reach))
+def _above(dim: Dim, reach: Reach) -> Polynomial:
+    """What an expression is not greater than; it may be far below 0."""
+    above, below = _sides(dim, reach)
+    return above if all(_is_size(atom, reach) for atom in dim.atoms) else join(above, below)
 
 
-def _of_atom(atom: Atom, reach: Reach) -> Dim:
+def _of_atom(atom: Atom, reach: Reach) -> Polynomial:
     match atom:
         case str():
             return reach.names[atom]
         case FloorDiv():
             # Rounding down takes what is below 0 one further from it.
-            down = int(any(c < 0 for c, _ in atom.numerator.terms))
+            down = Polynomial.of(int(any(c < 0 for c, _ in atom.numerator.terms)))
             by = atom.denominator
             least = None if by.is_constant else _of_quotient(atom, reach)
             if least is not None:
                 return least
             whole = _reach(atom.numerator, reach)
-            k = abs(by.constant) if by.is_constant else 1
-            return Dim(tuple((-(-c // k), monomial) for c, monomial in whole.terms)) + down
+            return whole / (abs(by.constant) if by.is_constant else 1) + down
         case Mod():
             return _reach(atom.denominator, reach)
         case Min():
             numbers = [arg for arg in atom.args if arg.is_constant]
             if numbers and all(_never_negative(arg, reach) for arg in atom.args):
                 # A factor of 0 does not bound the product of the others.
-                return Dim.of(max(1, numbers[0].constant))
-            return _join(*(_reach(arg, reach) for arg in atom.args))
+                return Polynomial.of(max(1, numbers[0].constant))
+            return join(*(_reach(arg, reach) for arg in atom.args))
         case Max():
-            return _join(*(_reach(arg, reach) for arg in atom.args))
+            size = any(arg.is_constant and arg.constant >= 0 for arg in atom.args)
+            return join(*((_above if size else _reach)(arg, reach) for arg in atom.args))
 
 
-def _of_quotient(atom: FloorDiv, reach: Reach) -> Dim | None:
+def _of_quotient(atom: FloorDiv, reach: Reach) -> Polynomial | None:
     """Where a number that is not negative and at most `m*n - 1` is divided by `n`: of `m`."""
     if not _never_negative(atom.numerator, reach):
         return None
@@ -238,7 +228,7 @@ def _lasts(dim: Dim, reach: Reach) -> Iterator[Dim]:
             yield dim
 
 
-def _of_value(dim: Dim, reach: Reach) -> Dim:
+def _of_value(dim: Dim, reach: Reach) -> Polynomial:
     """Of the sum, whatever is passed on the way: `k*m - k*n*(m // n)` is less than `k*n`."""
     found = _remainder(dim, reach)
     if found is None:
@@ -333,12 +323,3 @@ def _lows(plan: Plan) -> Bounds:
             if rest.is_constant:
                 lows[name] = max(lows[name], -rest.constant)
     return Bounds.of({name: (low, low) for name, low in lows.items()}).lows
-
-
-def _join(*polynomials: Dim) -> Dim:
-    """A polynomial that none of these passes: the greatest of each coefficient."""
-    greatest: dict[Monomial, int] = {}
-    for polynomial in polynomials:
-        for c, monomial in polynomial.terms:
-            greatest[monomial] = max(greatest.get(monomial, 0), c)
-    return sum((Dim(((c, monomial),)) for monomial, c in greatest.items()), ZERO)

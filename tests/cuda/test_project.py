@@ -53,6 +53,16 @@ def test_a_million_elements_of_half_precision_fit() -> None:
     assert driver.compile_model(model, "jetson-orin-nano", options).launches
 
 
+@pytest.mark.parametrize("kind", ["float", "float16"])
+def test_products_of_matrices_of_4096_by_4096_fit(kind: str) -> None:
+    """No index of their tiles passes an int32_t."""
+    text = f"product ({kind}[m, k] a, {kind}[k, n] b) => ({kind}[m, n] y) {{ y = MatMul(a, b) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    bounds = dict.fromkeys("mkn", (1, 4096))
+    options = Options(bounds=bounds, name="product", emit="cuda-source")
+    assert driver.compile_model(model, "cuda-sm90", options).files
+
+
 DIGESTS = """
 import hashlib, sys
 from relax_aot import driver

@@ -18,6 +18,7 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.emit.c_dims import dim_c, greatest_c
 from relax_aot.emit.fits import Reach, all_sides
+from relax_aot.emit.fractions import Polynomial
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Bounds, Dim, ceildiv, dim_max, dim_min, maximize
 from relax_aot.ir.graph import Symbol
@@ -58,8 +59,8 @@ def random_dim(random: Random, depth: int = 3) -> Dim:
 
 def fits(dim: Dim, lows: dict[str, int], highs: dict[str, int]) -> bool:
     ranges = Bounds.of({name: (lows[name], highs[name]) for name in NAMES})
-    reach = Reach({name: Dim.of(name) for name in NAMES}, ranges.lows)
-    return all(side.evaluate(highs) <= INT32_MAX for side in all_sides(dim, reach))
+    reach = Reach({name: Polynomial.of(name) for name in NAMES}, ranges.lows)
+    return all(side.above.evaluate(highs) <= INT32_MAX for side in all_sides(dim, reach))
 
 
 def corners(lows: dict[str, int], highs: dict[str, int]) -> list[dict[str, int]]:
@@ -152,12 +153,14 @@ def test_an_index_in_a_tile_gets_no_further_than_its_matrix() -> None:
     lets, index = tile_index(h, w)
     bounds = Bounds.of({"h": (1, 90), "w": (1, 90)})
     blocks = 3 * ceildiv(h * w, 128)
-    reach = Reach({"h": h, "w": w}, bounds.lows).inside(For("block", Dim.of(0), blocks, ()))
-    sides: list[Dim] = []
+    own = {name: Polynomial.of(name) for name in ("h", "w")}
+    reach = Reach(own, bounds.lows).inside(For("block", Dim.of(0), blocks, ()))
+    found: list[Polynomial] = []
     for let in lets:
-        sides += all_sides(let.value, reach)
+        found += all_sides(let.value, reach)
         reach = reach.after(let)
-    sides += all_sides(index, reach)
+    found += all_sides(index, reach)
+    sides = [side.above for side in found]
     assert all(sum(p for _, p in monomial) <= 2 for side in sides for _, monomial in side.terms)
     for sizes in ({"h": 1, "w": 1}, {"h": 90, "w": 90}, {"h": 13, "w": 57}, {"h": 90, "w": 1}):
         most = max(side.evaluate(sizes) for side in sides)
@@ -165,8 +168,22 @@ def test_an_index_in_a_tile_gets_no_further_than_its_matrix() -> None:
             known = {**sizes, "block": block}
             for let in lets:
                 known[let.name] = let.value.evaluate(known)
-                assert reach.names[let.name].evaluate(sizes) >= known[let.name] >= 0
+                assert reach.names[let.name].above.evaluate(sizes) >= known[let.name] >= 0
             assert most >= index.evaluate(known)
+
+
+def test_parts_of_a_sum_are_together_as_long_as_the_sum() -> None:
+    """Steps of 32, of which two parts are an iteration: the index is about the size of a matrix."""
+    k, n, pair, half = map(Dim.of, ("k", "n", "pair", "half"))
+    names = {name: Polynomial.of(name) for name in ("k", "n")}
+    reach = Reach(names, Bounds.of({"k": (1, 8192), "n": (1, 8192)}).lows)
+    reach = reach.after(Let("parts", ceildiv(k, 32)))
+    reach = reach.inside(For("pair", Dim.of(0), ceildiv(Dim.of("parts"), 2), ()))
+    reach = reach.inside(For("half", Dim.of(0), Dim.of(2), ()))
+    reach = reach.after(Let("part", 2 * pair + half))
+    sides = [side.above for side in all_sides(32 * Dim.of("part") * n, reach)]
+    most = max(side.evaluate({"k": 8192, "n": 8192}) for side in sides)
+    assert 8192 * 8192 <= most <= 8192 * (8192 + 160)
 
 
 def test_an_index_that_cannot_be_computed_is_one_error() -> None:

@@ -157,7 +157,8 @@ def queries_of_blocks(w: Writer, pair: Pair, queries: int) -> Iterator[tuple[Dim
     grid = simplify(extent(scores.batch) * down, w.bounds)
     with w.range("block", grid, axis="block") as block:
         batch = w.short("batch", block // down)
-        row = w.let("row", (block - batch * down) * queries, ZERO, down * queries)
+        part = w.let("down", block - batch * down, ZERO, down)
+        row = w.let("row", part * queries, ZERO, down * queries)
         yield row, split(w, scores.batch, batch)
 
 

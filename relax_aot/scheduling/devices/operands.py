@@ -102,9 +102,11 @@ class Product:
         down = simplify(ceildiv(extent(self.rows), rows), w.bounds)
         line = w.short("line", block // across)
         batch = w.short("batch", line // down) if self.batch else ZERO
-        row = w.let("row", (line - batch * down) * rows, ZERO, (down - 1) * rows)
-        column = (block - line * across) * columns
-        return row, w.let("column", column, ZERO, (across - 1) * columns), batch
+        row, column = line, w.let("across", block - line * across, ZERO, across - 1)
+        if self.batch:
+            row = w.let("down", line - batch * down, ZERO, down - 1)
+        row = w.let("row", row * rows, ZERO, (down - 1) * rows)
+        return row, w.let("column", column * columns, ZERO, (across - 1) * columns), batch
 
     def value(self, w: Writer, load: Load, at: At) -> Expr:
         """A factor at some iterations; adds the statements that read its indices from data."""
