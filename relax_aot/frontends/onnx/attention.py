@@ -63,7 +63,7 @@ def heads_joined(node: Node, x: Var) -> Var:
 def _scaled(node: Node, q: Var, scale: float) -> Var:
     """q times all of the scale. The standard multiplies both by its root in half precision, lest
     products overflow; products are of float32 here."""
-    size = q.type.shape[3]
+    size = q.type.shape[-1]
     if scale or size.is_constant:
         factor = scale or size.constant**-0.5
         return q if factor == 1.0 else node.emit("mul", q, node.scalar(factor, q))
@@ -89,16 +89,15 @@ def attend(
     for of_k, of_v in zip(k.type.shape[:3], v.type.shape[:3], strict=True):
         node.require_equal(of_k, of_v, "batch, heads and keys of an attention")
     node.require_equal(k.type.shape[0], batch, "the batch of an attention")
-    scaled = _scaled(node, q, form.scale)
     turned = node.emit("transpose", k, perm=(0, 1, 3, 2))
     group = None
     if heads != kv_heads:
         group = simplify(heads // kv_heads, node.builder.bounds)
         node.require_equal(group * kv_heads, heads, "heads of queries for each head of keys")
-        scaled = node.reshape(scaled, (batch, kv_heads, group, queries, size))
+        q = node.reshape(q, (batch, kv_heads, group, queries, size))
         turned = node.reshape(turned, (batch, kv_heads, ONE, size, keys))
         v = node.reshape(v, (batch, kv_heads, ONE, *v.type.shape[2:]))
-    scores = node.emit("matmul", scaled, turned)
+    scores = node.emit("matmul", _scaled(node, q, form.scale), turned)
     stages = [scores]
     if form.softcap:
         cap = node.scalar(form.softcap, scores)
