@@ -167,7 +167,9 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     free = product.found.zeros == (0, 0) and kind is not DType.F32
     large = tiles.large if free else tiles.narrow
     small = tiles.rounding if kind is DType.F32 else tiles.small if kind.is_half else tiles.short
-    if kind.is_half and simplify(extent(product.rows), bounds).is_constant:
+    rows = vectors(product, product.found.left, product.rows, bounds)[1]
+    apart = product.steps not in rows  # rows of the left factor are neighbors
+    if kind.is_half and (apart or simplify(extent(product.rows), bounds).is_constant):
         small = tiles.medium  # compilers keep more addresses, for which there are no registers
     large, small = (tiles.wide, tiles.medium) if short else (large, small)
     blocks = product.blocks(large.rows, large.columns)
