@@ -135,9 +135,11 @@ def _row(
 
 
 def _heat(loop: DeviceLoop) -> tuple[int, int, int]:
-    """The loop that runs most: that with most multiply-adds, then the deepest, then the longest."""
+    """The loop that runs most: that with most multiply-adds, of several the one with the fewest
+    other instructions, as others have conditions; else the deepest, then the longest."""
     products = loop.mix["FFMA"] + 256 * sum(loop.mix[name] for name in _MATRIX)
-    return products, loop.depth, len(loop.instructions) if loop.innermost else 0
+    length = len(loop.instructions) if loop.innermost else 0
+    return products, loop.depth, -length if products else length
 
 
 def _estimate(

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from relax_aot.fusion import fuse
-from relax_aot.ir.loops import Kernel
+from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.parse import parse
 from relax_aot.lowering import lower
 from relax_aot.ops._op import Array
-from relax_aot.scheduling.devices.attention import attention
+from relax_aot.scheduling.devices.attention import attention, run
 from relax_aot.scheduling.devices.attention_matrices import Blocks, matrices
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.targets.cuda_mma import TARGET
@@ -43,6 +43,20 @@ FORMS = {
     "masked": "%scores: f16[2, s, n] = add(%sums, %mask)",
     "scaled and masked": SCALED + "%scores: f16[2, s, n] = add(%scaled, %mask)",
     "chosen": SCALED + "%scores: f16[2, s, n] = where(%seen, %scaled, %fill)",
+    "keys chosen": SCALED
+    + "%open: bool[1, n] = slice(%seen) {starts=[0], lengths=[1], axes=[0], steps=[1]}\n"
+    "%scores: f16[2, s, n] = where(%open, %scaled, %fill)",
+    "divided and masked": SCALED.replace("mul", "div")
+    + "%scores: f16[2, s, n] = add(%scaled, %mask)",
+    **{
+        f"seen up to {ahead}": f"{SCALED}%scores: f16[2, s, n] = attention_mask(%scaled)"
+        f" {{shift={ahead}, right=0}}"
+        for ahead in (0, 35, -9)
+    },
+    "positions added": SCALED + "%full: f16[s, n] = fill() {dtype=f16, shape=[s, n], value=-inf}\n"
+    "%ahead: f16[s, n] = trilu(%full) {k=4, upper=true}\n"
+    "%scores: f16[2, s, n] = add(%scaled, %ahead)",
+    "window": SCALED + "%scores: f16[2, s, n] = attention_mask(%scaled) {left=5, right=2}",
 }
 SIZES = [(1, 1), (33, 37), (70, 80)]
 BLOCKS = (Blocks(2, 1, 16), Blocks(2, 2, 32))
@@ -75,10 +89,19 @@ def exact(form: str, given: dict[str, Array]) -> tuple[Array, Array]:
     """Results, and the sums of the magnitudes of what is added up."""
     q, k, v, mask, c, fill = (given[n].astype(float) for n in ("q", "k", "v", "mask", "c", "fill"))
     sums = q @ k.transpose(0, 2, 1)
-    scores = {
-        "scaled": sums * c, "masked": sums + mask, "scaled and masked": sums * c + mask,
-        "divided": sums / (c or 1.0), "chosen": np.where(given["seen"], sums * c, fill),
-    }[form]  # fmt: skip
+    rows, keys = sums.shape[1:]
+    ahead = np.arange(keys)[None, :] - np.arange(rows)[:, None]
+    if form.startswith("seen up to"):
+        scores = np.where(ahead <= int(form.split()[-1]), sums * c, -np.inf)
+    else:
+        scores = {
+            "scaled": sums * c, "masked": sums + mask, "scaled and masked": sums * c + mask,
+            "divided": sums / (c or 1.0), "divided and masked": sums / (c or 1.0) + mask,
+            "chosen": np.where(given["seen"], sums * c, fill),
+            "keys chosen": np.where(given["seen"][:1], sums * c, fill),
+            "positions added": np.where(ahead < 4, sums * c, -np.inf),
+            "window": np.where((ahead >= -5) & (ahead <= 2), sums * c, -np.inf),
+        }[form]  # fmt: skip
     peak = scores.max(axis=2, keepdims=True)
     weights = np.exp(scores - np.where(np.isinf(peak), 0.0, peak))
     total = weights.sum(axis=2, keepdims=True)
@@ -86,9 +109,11 @@ def exact(form: str, given: dict[str, Array]) -> tuple[Array, Array]:
     return weights @ v, weights @ np.abs(v)
 
 
-CHEAP = ("chosen", BLOCKS[1])
+CHEAP, SLOW = ("chosen", BLOCKS[1]), ("seen up to 0", BLOCKS[0])
 CASES = [
-    pytest.param(*case, marks=() if case == CHEAP else pytest.mark.long)
+    pytest.param(
+        *case, marks=[] if case == CHEAP else pytest.mark.slow if case == SLOW else pytest.mark.long
+    )
     for case in product(FORMS, BLOCKS)
 ]
 
@@ -99,8 +124,8 @@ def test_scores_are_those_of_the_model(form: str, blocks: Blocks, tmp_path: Path
     cases = [
         feeds(s, n, factor, fill)
         for s, n in SIZES
-        for factor in (FACTORS if form != "divided" else FACTORS[:2])
-        for fill in ((-np.inf, -1e4) if form == "chosen" else (0.0,))
+        for factor in (FACTORS[:2] if "divided" in form else FACTORS)
+        for fill in ((-np.inf, -1e4) if "chosen" in form else (0.0,))
     ]
     jobs = [
         Job(
@@ -115,6 +140,57 @@ def test_scores_are_those_of_the_model(form: str, blocks: Blocks, tmp_path: Path
         wanted, magnitude = exact(form, given)
         error = np.abs(answer.outputs[0].astype(float) - wanted)
         assert np.all(error <= 2.5 * 2.0**-11 * magnitude + 1e-6)
+
+
+FLOATS = """
+symbol s in 1..70
+symbol n in 1..80
+const %c: f32[] = [0.3]
+func @main(%q: f16[2, 3, s, 24], %k: f16[2, n, 24], %v: f16[2, n, 16]) {
+  %wide_q: f32[2, 3, s, 24] = cast(%q) {to=f32}
+  %scaled: f32[2, 3, s, 24] = mul(%wide_q, %c)
+  %turned: f16[2, 24, n] = transpose(%k) {perm=[0, 2, 1]}
+  %apart: f16[2, 1, 24, n] = reshape(%turned) {shape=[2, 1, 24, n]}
+  %wide_k: f32[2, 1, 24, n] = cast(%apart) {to=f32}
+  %sums: f32[2, 3, s, n] = matmul(%scaled, %wide_k)
+  %scores: f32[2, 3, s, n] = attention_mask(%sums) {right=0}
+  %w: f32[2, 3, s, n] = softmax(%scores) {axis=3, masked=true}
+  %own: f16[2, 1, n, 16] = reshape(%v) {shape=[2, 1, n, 16]}
+  %wide_v: f32[2, 1, n, 16] = cast(%own) {to=f32}
+  %made: f32[2, 3, s, 16] = matmul(%w, %wide_v)
+  %y: f16[2, 3, s, 16] = cast(%made) {to=f16}
+  return %y
+}
+"""
+
+
+@pytest.mark.slow
+def test_attention_of_floats_from_halves_uses_matrix_units(tmp_path: Path) -> None:
+    """Heads share keys, queries are multiplied before, and a query sees no later key. Weights are
+    not rounded to half precision: results are off by their own rounding."""
+    module = lower(parse(FLOATS))
+    joined = run(fuse(module).module, TARGET)
+    (kernel,) = [one for one in joined.kernels if one.parallel]
+    calls = [stmt for stmt in walk(kernel.body) if isinstance(stmt, Micro)]
+    assert any(call.name.startswith("raot_mma") for call in calls)
+    jobs, wanted = [], []
+    for seed, (s, n) in enumerate(((1, 1), (33, 37), (70, 80), (70, 1))):
+        rng = np.random.default_rng(seed)
+        shapes = {"q": (2, 3, s, 24), "k": (2, n, 24), "v": (2, n, 16)}
+        given = {name: rng.normal(size=shape).astype(np.float16) for name, shape in shapes.items()}
+        q, k, v = (given[name].astype(float) for name in "qkv")
+        scores = q @ k.transpose(0, 2, 1)[:, None] * np.float32(0.3)
+        scores = np.where(np.arange(n) <= np.arange(s)[:, None], scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=3, keepdims=True))
+        weights /= weights.sum(axis=3, keepdims=True)
+        wanted.append(weights @ v[:, None])
+        given |= {"own": given["v"][:, None], "c": np.array(0.3, np.float32)}
+        feeds_ = tuple(given[buffer.name] for buffer in kernel.inputs)
+        jobs.append(Job(kernel.name, feeds_, {"s": s, "n": n}, seed=seed))
+    answers = Shim([kernel], joined.bounds, tmp_path).run(jobs)
+    for value, answer in zip(wanted, answers, strict=True):
+        error = np.abs(answer.outputs[0].reshape(value.shape).astype(float) - value)
+        assert np.all(error <= 2.0**-11 * np.abs(value) * 1.01 + 1e-6)
 
 
 FAR = """

@@ -182,6 +182,21 @@ SCALED = "%scores: f16[4, n, n] = mul(%sums, %c)"
 MASKED = SCALED.replace("%scores", "%scaled") + "\n  %scores: f16[4, n, n] = add(%scaled, %mask)"
 SEEN = SCALED.replace("%scores", "%scaled")
 SEEN += "\n  %scores: f16[4, n, n] = where(%seen, %scaled, %fill)"
+CAUSAL = SCALED.replace("%scores", "%scaled")
+CAUSAL += "\n  %scores: f16[4, n, n] = attention_mask(%scaled) {right=0}"
+FLOATS = """
+symbol n in 1..4096
+func @main(%q: f16[4, n, 64], %r: f16[4, n, 64], %v: f16[4, n, 64]) {
+  %k: f16[4, 64, n] = transpose(%r) {perm=[0, 2, 1]}
+  %a: f32[4, n, 64] = cast(%q) {to=f32}
+  %b: f32[4, 64, n] = cast(%k) {to=f32}
+  %scores: f32[4, n, n] = matmul(%a, %b)
+  %w: f32[4, n, n] = softmax(%scores) {axis=2}
+  %c: f32[4, n, 64] = cast(%v) {to=f32}
+  %made: f32[4, n, 64] = matmul(%w, %c)
+  %y: f16[4, n, 64] = cast(%made) {to=f16}
+  return %y
+}"""
 
 
 def alone(text: str) -> tuple[Kernel, Bounds]:
@@ -281,6 +296,16 @@ SUBJECTS = {
         lambda loop: loop.share("FFMA", "HMMA", "MUFU") >= 0.3,
         0.125,
     ),
+    "attention f16, head size 64, keys shut by a mask": Subject(
+        heads(64, SEEN, "%c: f16[]", "%fill: f16[]", "%seen: bool[1, n]"), None, attends, 0.125
+    ),
+    **{
+        f"attention f16, head size {size}, causal": Subject(
+            heads(size, CAUSAL, "%c: f16[]"), None, attends, 0.125
+        )
+        for size in (64, 128)
+    },
+    "attention of floats from f16": Subject(FLOATS, None, attends, 0.125),
     "product f16": Subject(matmul("f16", "k, j"), matrix_product, mostly_hmma, every=True),
     "product f16, weights by columns": Subject(
         matmul("f16", "j, k"), matrix_product, mostly_hmma, every=True
@@ -299,6 +324,13 @@ SUBJECTS = {
         matrix_product,
         lambda loop: len(loop.instructions) <= 3.3 * loop.mix["HMMA"],
         every=True,
+    ),
+    "product f16, left factor transposed": Subject(
+        matmul("f16", "j, k", 256)
+        .replace("%x: f16[n, 256]", "%x: f16[256, n]")
+        .replace("%x[i, k]", "%x[k, i]"),
+        matrix_product,
+        lambda loop: len(loop.instructions) <= 2.35 * loop.mix["HMMA"],
     ),
     "product f16 of odd lengths": Subject(
         matmul("f16", "j, k", 99),

@@ -15,11 +15,14 @@ from relax_aot.ir.dims import Bounds, Dim, dim_min, simplify
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import For, Kernel, Stmt
 from relax_aot.scheduling.attention import attention_of
+from relax_aot.scheduling.devices.attention_factors import of_operands
 from relax_aot.scheduling.devices.attention_matrices import matrices
 from relax_aot.scheduling.devices.attention_operands import Pair, pair_of
 from relax_aot.scheduling.devices.attention_parts import PART, in_parts
+from relax_aot.scheduling.devices.attention_rows import without_copies
 from relax_aot.scheduling.devices.attention_tiles import tiles
 from relax_aot.scheduling.devices.forms import Form
+from relax_aot.scheduling.devices.literals import with_literals
 from relax_aot.scheduling.devices.operands import extent
 from relax_aot.scheduling.join import join_around
 from relax_aot.scheduling.nest import greatest, names_in
@@ -45,7 +48,7 @@ def run(module: Module, target: Target) -> Module:
 
     for scalar in ("exp_below", "exp"):  # of floats, and of half-precision values
         module = join_around(module, scalar, lambda kernel: in_blocks(kernel) is not None)
-    made = {kernel.name: in_blocks(kernel) for kernel in module.kernels}
+    made = {kernel.name: in_blocks(with_literals(kernel, module)) for kernel in module.kernels}
     return with_kernels(module, {name: one for name, one in made.items() if one is not None})
 
 
@@ -54,10 +57,12 @@ def attention(
 ) -> Kernel | None:
     """A kernel of one attention in its device form; None for other kernels, and for few queries
     with few keys."""
+    kernel = without_copies(kernel, bounds)
     matched = attention_of(kernel, bounds)
     pair = pair_of(*matched, bounds, context) if matched is not None else None
     if matched is None or pair is None:
         return None
+    pair = of_operands(pair)
     rows = extent(pair.scores.rows)
     many = simplify(dim_min(rows // LEAST, 1), bounds)
     long = greatest(pair.found.length, bounds) > PART

@@ -25,6 +25,7 @@ from relax_aot.ir.loops import (
     Barrier,
     Binary,
     Buffer,
+    Cast,
     Declare,
     Expr,
     Lit,
@@ -46,6 +47,7 @@ from relax_aot.scheduling.devices.attention_operands import (
     queries_of_blocks,
 )
 from relax_aot.scheduling.devices.attention_scores import ONE, Score, product_of_factors, reduced
+from relax_aot.scheduling.devices.attention_seen import Range, range_of, seen_of
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of
 from relax_aot.scheduling.devices.operands import (
     At,
@@ -64,8 +66,9 @@ from relax_aot.scheduling.writer import Writer
 
 ADDRESSES = 66
 """Registers of a thread that hold no elements of matrices."""
-MASK = {"": 0, "added": 8, "chosen": 12}
-"""Registers for the parts of a mask that are on their way, for each matrix of queries."""
+MASK = {"": 0, "keys": 2, "places": 6, "added": 8, "chosen": 12}
+"""Registers for the parts of a mask that are on their way, for each matrix of queries, or for the
+places of rows that are computed by divisions."""
 ROOM = 250
 """Registers of a thread at most, of 255."""
 LOG2_E = Lit(log2(e), DType.F32)
@@ -120,9 +123,7 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
         return False
     depth, width = (-(-size // STEPS) * STEPS for size in pair.sizes)
     rows = greatest(extent(pair.scores.rows), w.bounds)
-    score = reduced(pair.score, pair.scores)
-    chosen = any(isinstance(part, Select) for part in parts(score.value))
-    mask = "chosen" if chosen else "added" if score.start or not score.is_sum else ""
+    mask = _mask(reduced(pair.score, pair.scores), pair.scores)
     for size in sizes:
         fits = size.registers(depth, width, mask) <= ROOM
         fits = fits and size.bytes(depth, width) <= target.shared
@@ -132,6 +133,19 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
     return False
 
 
+def _mask(score: Score, product: Product) -> str:
+    """Whether scores are chosen, or numbers are added, and whether only keys decide on that."""
+    seen = seen_of(score.value, product)
+    value = score.value if seen is None else seen.value
+    chosen = any(isinstance(part, Select) for part in parts(value))
+    if not chosen and value == score.sum and score.start is None:
+        return "places" if seen is not None and len(product.rows) > 1 else ""
+    used = indexed_by(value) | (indexed_by(score.start) if score.start is not None else frozenset())
+    if chosen and not used & {loop.variable for loop in product.rows}:
+        return "keys"
+    return "chosen" if chosen else "added"
+
+
 def _type(product: Product, load: Load) -> DType:
     computed = product.found.computed_at(load)
     return load.dtype if computed is None else computed.value.dtype
@@ -139,13 +153,15 @@ def _type(product: Product, load: Load) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class _Registers:
-    """Of the lanes of a warp, for each matrix of queries. `sums`: of values, and in the columns
-    behind them, of the powers alone, which multiply `ones`. `last`: the maximum of the blocks
+    """Of the lanes of a warp, for each matrix of queries. `rest`: what weights lose by rounding,
+    where a model computes them as floats. `sums`: of values, and in the columns behind them, of the
+    powers alone, which multiply `ones`. `last`: the maximum of the blocks
     before, whose sums are multiplied by `factor`."""
 
     queries: Buffer
     scores: Buffer
     weights: Buffer
+    rest: Buffer | None
     sums: Buffer
     peak: Buffer
     last: Buffer
@@ -192,23 +208,36 @@ class _Launch:
 
     def _warp(self, sides: tuple[Side, Side], warp: Dim, row: Dim, batch: At) -> None:
         w, size, length = self.w, self.size, self.pair.found.length
-        memory = self._registers()
-        score = reduced(self.pair.score, self.pair.scores).declared(w, batch)
+        memory, product = self._registers(), self.pair.scores
+        score = reduced(self.pair.score, product).declared(w, batch)
         rate = Local(w.fresh("rate"), DType.F32)
         w.add(Declare(rate, product_of_factors(score.factor or ONE, LOG2_E)))
         at = _Place(w.named("own_row", row + warp * size.rows), ZERO, batch, score, rate)
         self._start(memory, at)
-        count = w.short("parts", ceildiv(length, size.keys))
+        seen = seen_of(score.value, product)
+        keys = Range(ZERO, length)
+        if seen is not None:
+            keys = range_of(w, seen, product, (row, size.queries), batch, length)
+        count = w.short("parts", ceildiv(keys.end, size.keys))
         last = w.short("last_part", dim_max(count - 1, 0))
-        final = length - size.keys if self._even else dim_max(length - size.keys, 0)
+        final = last * size.keys if self._even else dim_max(keys.end - size.keys, 0)
         final = w.named("final", final)
         with w.when(below(ZERO, count)):
             self._copy(sides[0], warp, batch, ZERO)
         w.micro("raot_end_copies")
-        with w.range("part", last) as part:
-            own = replace(at, key=part * size.keys, whole=True)
+
+        def block(part: Dim, score: Score) -> None:
+            own = replace(at, key=part * size.keys, whole=True, score=score)
             after = own.key + size.keys
             self._block(memory, sides, warp, own, after if self._even else dim_min(after, final))
+
+        first = ZERO
+        if seen is not None:  # no query of the block has to choose
+            first = w.let("whole_parts", dim_min(keys.all // size.keys, last), ZERO, last)
+            with w.range("part", first) as part:
+                block(part, replace(score, value=seen.value))
+        with w.range("part", last - first) as part:
+            block(first + part, score)
         with w.when(below(ZERO, count)):
             self._block(memory, sides, warp, replace(at, key=final), last * size.keys)
         self._finish(memory, row, warp, batch)
@@ -254,9 +283,11 @@ class _Launch:
         queries = lanes("queries", kind, count, self.depth // STEPS, VECTOR)
         scores = lanes("scores", DType.F32, count, keys // COLUMNS, 4)
         weights = lanes("weights", kind, count, keys // STEPS, VECTOR)
+        floats = self.pair.values.found.left.dtype is DType.F32
+        rest = lanes("rest", kind, count, keys // STEPS, VECTOR) if floats else None
         sums = lanes("sums", DType.F32, count, self.width // COLUMNS + 1, 4)
         ones = lanes("ones", kind, 4)
-        return _Registers(queries, scores, weights, sums, peak, last, factor, ones)
+        return _Registers(queries, scores, weights, rest, sums, peak, last, factor, ones)
 
     @contextmanager
     def _lane(self) -> Iterator[Dim]:
@@ -343,10 +374,10 @@ class _Launch:
         w = self.w
         with w.range("j", self.size.keys // STEPS) as j, w.range("k", self.depth // STEPS) as k:
             source = keys.shared[keys.place(ZERO, j * STEPS, k * STEPS)]
-            self._product(memory.scores, memory.queries, keys, source, j, k)
+            self._product(memory.scores, [memory.queries], keys, source, j, k)
 
     def _product(
-        self, sums: Buffer, left: Buffer, side: Side, source: Load, j: Dim, k: Dim
+        self, sums: Buffer, left: Sequence[Buffer], side: Side, source: Load, j: Dim, k: Dim
     ) -> None:
         """Adds products of sixteen steps for sixteen columns, from pair `j` of matrices on."""
         w, kind = self.w, self.kind.value
@@ -357,7 +388,8 @@ class _Launch:
         )  # fmt: skip
         with w.range("m", self.size.matrices) as m, w.range("n", 2) as n:
             total = sums[(ZERO, m, j * 2 + n, ZERO)]
-            self._matrix(total, left[(ZERO, m, k, ZERO)], right[(ZERO, n * 4)])
+            for one in left:
+                self._matrix(total, one[(ZERO, m, k, ZERO)], right[(ZERO, n * 4)])
 
     def _matrix(self, sums: Load, left: Load, right: Load) -> None:
         rows = [prod(map(int, load.buffer.shape[1:])) for load in (sums, left, right)]
@@ -420,6 +452,8 @@ class _Launch:
                 w.micro("raot_powers_of_2_f32", x=place, count=4)
                 half_of = memory.weights[(lane, m, j // 2, j % 2 * 4)]
                 w.micro(f"raot_round4_{self.kind.value}", to=half_of, **{"from": place})
+                if memory.rest is not None:
+                    self._keep_rest(memory, memory.rest, (lane, m, j))
             sums = memory.sums
             with (
                 w.range("m", count) as m, w.range("j", sums.shape[2]) as j, w.range("n", 4) as n
@@ -428,17 +462,31 @@ class _Launch:
                 scaled = Binary("*", place, memory.factor[(lane, m * 2 + n // 2)])
                 w.add(Store(sums, place.index, scaled))
 
+    def _keep_rest(self, memory: _Registers, rest: Buffer, place: tuple[Dim, Dim, Dim]) -> None:
+        """What four weights lose by rounding."""
+        w, (lane, m, j) = self.w, place
+        with w.range("n", 4) as n:
+            score, half = memory.scores[(*place, n)], (lane, m, j // 2, j % 2 * 4 + n)
+            lost = Binary("-", score, Cast(memory.weights[half], DType.F32))
+            w.add(Store(memory.scores, score.index, lost))
+        w.micro(
+            f"raot_round4_{self.kind.value}", to=rest[(lane, m, j // 2, j % 2 * 4)],
+            **{"from": memory.scores[(*place, ZERO)]},
+        )  # fmt: skip
+
     def _add(self, memory: _Registers, values: Side) -> None:
         """Adds the values of a block of keys, weighted by the powers of their scores."""
         w = self.w
         total = Dim.of(self.width // COLUMNS)
+        weights = [memory.weights, *([memory.rest] if memory.rest is not None else [])]
         with w.range("k", self.size.keys // STEPS) as k:
             with w.range("j", self.width // STEPS) as j:
                 source = values.shared[values.place(ZERO, j * STEPS, k * STEPS)]
-                self._product(memory.sums, memory.weights, values, source, j, k)
+                self._product(memory.sums, weights, values, source, j, k)
             with w.range("m", self.size.matrices) as m:
-                weights, ones = memory.weights[(ZERO, m, k, ZERO)], memory.ones[(ZERO, ZERO)]
-                self._matrix(memory.sums[(ZERO, m, total, ZERO)], weights, ones)
+                for one in weights:
+                    whole = memory.sums[(ZERO, m, total, ZERO)]
+                    self._matrix(whole, one[(ZERO, m, k, ZERO)], memory.ones[(ZERO, ZERO)])
 
     def _finish(self, memory: _Registers, row: Dim, warp: Dim, batch: At) -> None:
         """Divides by the sums of the powers, and stores what follows."""

@@ -23,6 +23,7 @@ from relax_aot.ir.loops import (
     Declare,
     Expr,
     Lit,
+    Load,
     Local,
     Select,
     Store,
@@ -89,8 +90,9 @@ def score_of(product: Product) -> Score:
 
 def reduced(score: Score, product: Product) -> Score:
     """With a factor of all scores apart, and a mask as the start of sums."""
-    total, value = score.sum, score.value
     moving = {loop.variable for loop in (*product.rows, *product.columns)}
+    score = replace(score, value=_chosen(score.value))
+    total, value = score.sum, score.value
     summed, others = list[Expr](), list[Expr]()
     for leaf in _leaves(value, total):
         (summed if total in parts(leaf) else others).append(leaf)
@@ -101,7 +103,21 @@ def reduced(score: Score, product: Product) -> Score:
     added = _added(value, total)
     if added:
         return Score(total, total, reduce(partial(Binary, "+"), added))
-    return replace(score, value=map_expr(value, _fused))
+    before = list[Declare]()
+
+    def multiplied(expr: Expr) -> Expr:
+        """A division by one number of all scores is none of each."""
+        match expr:
+            case Binary("/", a, b) if total in parts(a) and not moving & indexed_by(b):
+                inverse = _quotient(ONE, b)
+                if not isinstance(inverse, Lit):
+                    before.append(Declare(Local(f"inverse_{len(before)}", DType.F32), inverse))
+                    inverse = before[-1].local
+                return product_of_factors(a, inverse)
+        return expr
+
+    value = map_expr(map_expr(value, multiplied), _fused)
+    return replace(score, value=value, before=tuple(before))
 
 
 def wide(expr: Expr) -> Expr:
@@ -213,6 +229,20 @@ def _factored(score: Score, factor: Expr) -> Score:
 
 
 # Masks
+
+
+def _chosen(expr: Expr) -> Expr:
+    """A mask of positions that is added, of 0 and -inf, as a choice: no score is computed for keys
+    that it shuts. Memory may hold other numbers, so masks from memory stay."""
+    match expr:
+        case Binary("+", left, right):
+            for score, mask in ((left, right), (right, left)):
+                if isinstance(mask, Select) and not any(isinstance(p, Load) for p in parts(mask)):
+                    ends = (mask.then, mask.otherwise)
+                    if set(ends) == {ZERO, Lit(-inf, DType.F32)}:
+                        seen = [_chosen(score) if end == ZERO else end for end in ends]
+                        return Select(mask.condition, seen[0], seen[1])
+    return expr
 
 
 def _added(expr: Expr, total: Local) -> list[Expr] | None:
