@@ -149,20 +149,23 @@ class Stores:
 
     def __init__(self, buffer: Buffer) -> None:
         self.dtype = buffer.dtype
-        self.shape = tuple(s.constant if s.is_constant else 0 for s in buffer.shape)
+        self.scalar = buffer.rank == 0
+        sizes = tuple(s.constant if s.is_constant else 0 for s in buffer.shape)
+        self.shape = (1,) if self.scalar else sizes
         self.found: Known | None = None
-        self.stored: Array = np.zeros((1,) * buffer.rank, np.bool_)
+        self.stored: Array = np.zeros((1,) * len(self.shape), np.bool_)
 
     def known(self) -> Known:
         if self.found is None:
             return anything(self.dtype)
-        return where(self.stored, self.found, self.dtype)
+        known = where(self.stored, self.found, self.dtype)
+        return known.each(lambda array: array.reshape(())) if self.scalar else known
 
     def add(self, value: Known, places: list[Known | None], depth: int) -> None:
         value = value.deep(depth)
         sizes = [1] * len(self.shape)
         at: list[Array] = []
-        for axis, place in enumerate(places):
+        for axis, place in enumerate(places or [_FIRST]):
             if place is None or place.data or self.shape[axis] <= 1:
                 at.append(_ZERO)
                 continue

@@ -6,7 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from relax_aot import parse
 from relax_aot.evaluation.interpret import IndexFault, run_kernel
+from relax_aot.ir.types import DType
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import is_float
 from relax_aot.pruning.knowledge import Known, exactly, where
@@ -80,3 +82,27 @@ def test_what_is_known_is_what_is_computed(part: int) -> None:
         for seed in range(2 if part == 0 else 6):
             known += compare(case, seed)
     assert known > 1000
+
+
+def test_a_scalar_is_stored_in_a_loop() -> None:
+    """All iterations store to the one element of its buffer."""
+    module = parse("""
+        func @main(%x: f32[2], %w: f32[2]) {
+          %same: f32[], %last: f32[], %sum: f32[] = call_kernel(%x, %w) {kernel=@k}
+          return %same, %last, %sum
+        }
+
+        kernel @k(%x: f32[2], %w: f32[2]) -> (%same: f32[], %last: f32[], %sum: f32[]) {
+          %sum[] = -1.0:f32
+          for i in 0..2 {
+            %same[] = 3.0:f32
+            %last[] = %w[i]
+            %sum[] = (%sum[] + %x[i])
+          }
+        }""")
+    kernel = plain(module.kernel_table["k"])
+    assert kernel is not None
+    weights = exactly(np.array([1, 2], np.float32), DType.F32)
+    found = evaluate(kernel, {"w": weights}, module.bounds).outputs
+    assert found["same"].shape == () and found["same"].known and found["same"].value == 3
+    assert found["last"].low <= 1 and found["last"].high >= 2 and not found["sum"].known
