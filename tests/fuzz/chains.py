@@ -3,8 +3,8 @@
 
     python -m tests.fuzz.chains --seeds 0:100000 [--jobs 2] [--c 200] [--shrink]
 
-Each module is interpreted as it was written, and again after lowering, fusion, scheduling for
-every target, sharing loops among threads, and ordering; results must have the same bits and
+Each module is interpreted as it was written, and again after lowering, pruning, fusion, scheduling
+for every target, sharing loops among threads, and ordering; results must have the same bits and
 iterations no races. Partial sums of inexact numbers are compared up to rounding, and every
 schedule has their bits. What a kernel marks as in place is
 run in place. Every `--c`-th module is also compiled to C, which runs under the sanitizers.
@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from relax_aot import driver, fusion, lowering, parse, scheduling, transforms
+from relax_aot import driver, fusion, lowering, parse, pruning, scheduling, transforms
 from relax_aot.driver import Options
 from relax_aot.evaluation.interpret import IndexFault, run_kernel
 from relax_aot.ir import check
@@ -168,6 +168,8 @@ def stages(
     yield done("ordering of what was lowered", order.run(lowered), "lowering")
     lowered = lowering.check_then_trust(lowered)
     yield done("checks of indices", lowered, "lowering")
+    lowered = pruning.run(lowered)
+    yield done("pruning", lowered, "lowering")
     fused = fusion.fuse(lowered, lenient=True).module
     yield done("fusion", fused, "lowering")
     small = fusion.fuse(lowered, fusion.Policy(rows_over_weights=True), lenient=True).module
