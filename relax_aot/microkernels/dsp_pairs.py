@@ -5,7 +5,7 @@ and two channels at a time, and the requantization of their sums."""
 from __future__ import annotations
 
 from relax_aot.microkernels._describe import BYTES, Parameters, micro_kernels
-from relax_aot.microkernels.mve import SCALED
+from relax_aot.microkernels.mve import BY_SHIFT, LOWERED, MULTIPLIERS, ROUNDED
 
 POSITIONS = 12
 """RAOT_PAIR_POSITIONS: positions that are computed by one call."""
@@ -14,6 +14,19 @@ BOTH = """local both: i32 = i32($weight)
               local first: i32 = i32(i8(both))
               local weight: i32 = select(($second == index(1)), ((both - first) >> 8:i32), first)"""
 """The weight of one of two channels: the first one is the lower byte."""
+SCALED: Parameters = {
+    "form": ("f32", "nearest", "above", "twice"),
+    "F": ("f32", "i32", "i32", "i32"),
+    "shifts": ("", *(", %shifts: i8[span(channels * scale_step)]",) * 3),
+    "table": ("100..10000", *(f"{MULTIPLIERS}, %shifts -11..-{n}" for n in (1, 1, 1))),
+    "value": ("local value: i64 = i64(rint((f32(sum) * %scales[n * scale_step])))",
+              *(BY_SHIFT,) * 3),
+    "high": ("", "(product >> 32:i64)", ROUNDED, LOWERED),
+    "scale": "%scales[n * scale_step]",
+    "shift": "%shifts[n * scale_step]",
+    "clipped": "$T(min(max((value + index(zero)), index(low)), index(high)))",
+}  # fmt: skip
+"""Sums scaled in float, or by a multiplier and a shift, and clipped."""
 
 MICRO_KERNELS = (
     *micro_kernels(
@@ -25,12 +38,14 @@ MICRO_KERNELS = (
         kernel @raot_gather_pairs_$S(%image: $T[span(channels * channel_step,
           last1 - first1 * line_step,
           min(width, first + (taps - 1) * dilation + (columns - 1) * stride + 1) * column_step)]
-        ) -> (%pairs: i16[up(lines * channels, 2) // 2, taps, wide, 2]) {
+        ) -> (%pairs: i16[span(up(lines * channels, 2) // 2 * (2 * taps * wide),
+          taps * (2 * wide), columns * 2, 2 * 1)]) {
           for j in 0..up(lines * channels, 2) // 2, t in 0..taps, p in 0..columns, h in 0..2 {
             let y = (2 * j + h) // channels
             let x = first + t * dilation + p * stride
             let at = (y - first1) * line_step + (2 * j + h - y * channels) * channel_step
-            %pairs[j, t, p, h] = select(within(first1 <= y < last1, 0 <= x < width),
+            let to = j * (2 * taps * wide) + t * (2 * wide) + 2 * p + h
+            %pairs[to] = select(within(first1 <= y < last1, 0 <= x < width),
               i16(%image[at + x * column_step]), i16(index(zero)))
           }
         }""",
@@ -74,9 +89,11 @@ MICRO_KERNELS = (
     *micro_kernels(
         "requantize_rows.h",
         """channels 1..~9, positions 1..~12, channel_step positions * step..~positions * step + 1,
-        step ~1 | 2 | 7, sum_step positions..~12, $limits
+        step ~1 | 2 | 7, sum_step positions..~12, scale_step 0..1, zero -128..127, low $low,
+        high $high_limit, %scales $table
         kernel @raot_requantize_rows_$form$U(
-          %sums: i32[span(channels * sum_step, positions * 1)], %scales: $F[channels, $parts 1]
+          %sums: i32[span(channels * sum_step, positions * 1)],
+          %scales: $F[span(channels * scale_step)]$shifts
         ) -> (%out: $T[span(channels * channel_step, positions * step)]) {
           for n in 0..channels, p in 0..positions {
             local sum: i32 = %sums[n * sum_step + p]
@@ -84,9 +101,40 @@ MICRO_KERNELS = (
             %out[n * channel_step + p * step] = $clipped
           }
         }""",
-        BYTES, SCALED, {
-            "table": "scales", "scale": "%scales[n, ${part}0]", "shift": "%scales[n, 1, 0]",
-        },
-        struct="raot_requantize_rows",
+        BYTES, SCALED, struct="raot_requantize_rows",
+    ),
+    *micro_kernels(
+        "depthwise_pairs.h",
+        """zero -128..127, rows 1..32, top ~-3 | -2 | -1 | 0 | 1 | 4, image_rows 1..~36,
+        row_step ~1 | 9, columns 1..~9, left ~-2 | -1 | 0 | 2, image_columns 1..~12,
+        column_step ~1 | 40
+        kernel @raot_gather_columns_$S(
+          %image: $T[span(image_rows * row_step, image_columns * column_step)]
+        ) -> (%pairs: i16[columns, 32]) {
+          for c in 0..columns, r in 0..rows {
+            let y = top + r
+            let x = left + c
+            %pairs[c, r] = select(within(0 <= y < image_rows, 0 <= x < image_columns),
+              i16(%image[y * row_step + x * column_step]), i16(index(zero)))
+          }
+        }""",
+        BYTES, struct="raot_gather_columns",
+    ),
+    *micro_kernels(
+        "depthwise_pairs.h",
+        """columns 1..~6, rows 1..$rows, step 1..~3
+        kernel @raot_depthwise_pairs_$stride(
+          %pairs: i16[(columns - 1) * step + 3, 32], %weights: i8[3, 4], %bias: i32[1]
+        ) -> (%sums: i32[columns, up(rows, 4)]) {
+          for c in 0..columns, r in 0..rows {
+            local sum: i32 = %bias[0]
+            for x in 0..3, y in 0..3 {
+              local value: i32 = i32(%pairs[c * step + x, r * $stride + y])
+              sum = (sum + (value * i32(%weights[x, y + y // 2])))
+            }
+            %sums[c, r] = sum
+          }
+        }""",
+        {"stride": ("1", "2"), "rows": ("28", "12")},
     ),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Lit, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dsp_pairs import POSITIONS
-from relax_aot.scheduling.contraction import Weighted, step_of, stride, symbols_of
+from relax_aot.scheduling.contraction import Weighted, follow, step_of, stride, symbols_of
 from relax_aot.scheduling.epilogue import (
     Requantization,
     by_channel,
@@ -112,6 +113,37 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     return _Pairs(found, w, roles, one, rest).emit
 
 
+class Table:
+    """Multipliers and, for integer ones, shifts of channels."""
+
+    def __init__(self, w: Writer, pack: Weights, one: Requantization) -> None:
+        self.one = one
+        shape = [loop.stop.constant for loop in pack.loops]
+        self.parts = {"scales": pack.buffer(w, "scales", one.table_type, shape)}
+        if len(one.numbers) > 1:
+            self.parts["shifts"] = pack.buffer(w, "shifts", DType.I8, shape)
+        for part, buffer in enumerate(self.parts.values()):
+            w.constant(Packed(buffer, partial(_table, one, pack, part)))
+
+    def requantize(
+        self, w: Writer, pack: Weights, out: Load, sums: Buffer, first: Dim | None,
+        extents: tuple[Dim, Dim], moves: tuple[Dim, Dim], sum_step: Dim, scale_step: Dim,
+    ) -> None:  # fmt: skip
+        """Rows of sums, whose scales lie `scale_step` apart from that of channel `first` on;
+        `moves`: from row to row of the result and along a row."""
+        one, at = self.one, () if first is None else (first,)
+        parts = {name: pack.first(buffer, *at) for name, buffer in self.parts.items()}
+        w.micro(
+            f"raot_requantize_rows_{one.form}{one.suffix}", out=out, sums=sums, **parts,
+            channels=extents[0], positions=extents[1], channel_step=moves[0], step=moves[1],
+            sum_step=sum_step, scale_step=scale_step, zero=one.zero, low=one.low, high=one.high,
+        )  # fmt: skip
+
+
+def _table(one: Requantization, pack: Weights, part: int, data: Arrays) -> Array:
+    return np.asarray(scale_table(one, pack.loops, data)[..., part])
+
+
 class _Pairs:
     """`one`: the epilogue, None where sums do not become bytes; `joint`: rows of positions follow
     each other; `row`: one position; `three`: windows of three adjacent columns that overlap;
@@ -128,12 +160,23 @@ class _Pairs:
         axis = roles.across
         self.row = interval(found.tiled(self.joint), w.bounds.open)[1] == 1
         overlap = (axis.taps, axis.stride, axis.dilation) == (3, 1, 1)
-        self.three = overlap and roles.column is not None and not self.row
+        self.block = self._block(overlap)
+        self.three = overlap and roles.column is not None and not self.row and self.block == 1
         self.height = 1 if roles.line is None else found.counts[roles.line]
         self.taps = 1 if roles.column is None else found.counts[roles.column]
         self.lines = -(-found.depth // self.taps // 2)
         self.group = 4 if self.row else 2
         self.part = min(ROW_CHANNELS if self.row else CHANNELS, found.channels)
+
+    def _block(self, overlap: bool) -> int:
+        """Rows of positions in one block: several short ones where results follow each other."""
+        loops = self.found.positions
+        if self.roles.column is None or len(loops) != 2 or not loops[1].stop.is_constant:
+            return 1
+        count = POSITIONS // max(loops[1].stop.constant, 1)
+        stores = [stmt for stmt in self.rest.after if isinstance(stmt, Store)]
+        joined = len(stores) == len(self.rest.after) == 1 and follow(stores[0], loops[0], loops[1])
+        return count if joined and count > 1 + overlap else 1
 
     @property
     def steps(self) -> int:
@@ -148,10 +191,7 @@ class _Pairs:
         w.constant(Packed(self.weights, self._packed))
         self.bias = pack.packed_starts(w, 0, self.group)
         if self.one is not None:
-            one = self.one
-            shape = (*pack.lead, found.channels, len(one.numbers))
-            self.scales = pack.buffer(w, "scales", one.table_type, shape)
-            w.constant(Packed(self.scales, lambda data: scale_table(one, pack.loops, data)))
+            self.table = Table(w, pack, self.one)
         self.wide = 1 if self.row else POSITIONS + 2 * self.three
         count = self.steps if self.row else self.lines * (1 if self.three else self.taps)
         self.pairs = w.buffer("pairs", DType.I16, count, self.wide, 2)
@@ -162,10 +202,21 @@ class _Pairs:
             for half in range(2):
                 end = (Dim.of(self.steps - 1), ZERO, Dim.of(half))
                 w.add(Store(self.pairs, end, Lit(0, DType.I16)))
-        with position_tiles(w, found, 1 if self.row else POSITIONS, self.joint) as tile:
-            at = tile.at(w)
-            self._gather(at, tile.count)
-            self._finish(tile, at)
+        if self.block == 1:
+            size = 1 if self.row else POSITIONS
+            with position_tiles(w, found, size, self.joint) as tile:
+                at = tile.at(w)
+                self._gather(at, tile.count, ZERO)
+                self._finish(tile, at)
+            return
+        outer, inner = found.positions
+        tiles = w.tiles(("tile", "lines"), outer.stop, self.block)
+        with w.nest(found.shared), tiles as (first, lines):
+            with w.range("line", lines) as line:
+                at = {outer.variable: first + line, inner.variable: ZERO}
+                self._gather(at, inner.stop, line * inner.stop)
+            tile = Tile(found, first * inner.stop, lines * inner.stop, {})
+            self._finish(tile, {outer.variable: first, inner.variable: ZERO})
 
     def _packed(self, data: Arrays) -> Array:
         """Weights of two channels in 16 bits: the first one, and 256 times the second one."""
@@ -181,7 +232,7 @@ class _Pairs:
         both = np.swapaxes(first + 256 * second, -3, -2)
         return np.asarray(both.reshape([dim.constant for dim in self.weights.shape]))
 
-    def _gather(self, at: Mapping[str, Dim], count: Dim) -> None:
+    def _gather(self, at: Mapping[str, Dim], count: Dim, place: Dim) -> None:
         w, found, roles = self.w, self.found, self.roles
         inner = [level for level in (roles.line, roles.channel) if level is not None]
         spans, first = window(w, found, inner, at)
@@ -194,7 +245,7 @@ class _Pairs:
             first = Load(first.buffer, tuple(index))
             columns = count + 2 * self.three
         w.micro(
-            f"raot_gather_pairs_{found.suffix}", pairs=self.pairs, image=first,
+            f"raot_gather_pairs_{found.suffix}", pairs=self.pairs[(ZERO, place, ZERO)], image=first,
             zero=found.x_zero, channels=channel.count,
             channel_step=ONE if roles.channel is None else channel.step, lines=line.count,
             first1=line.first, last1=line.last, line_step=line.step,
@@ -248,13 +299,9 @@ class _Pairs:
         self, out: Load, first: Dim, channels: Dim, count: Dim, moves: tuple[Dim, Dim]
     ) -> None:
         """`moves`: from channel to channel, from position to position."""
-        one = self.one
-        assert one is not None
-        self.w.micro(
-            f"raot_requantize_rows_{one.form}{one.suffix}", out=out, sums=self.sums,
-            scales=self.pack.first(self.scales, first), channels=channels, positions=count,
-            channel_step=moves[0], step=moves[1], sum_step=self.sums.shape[1], zero=one.zero,
-            low=one.low, high=one.high,
+        self.table.requantize(
+            self.w, self.pack, out, self.sums, first, (channels, count), moves,
+            self.sums.shape[1], ONE,
         )  # fmt: skip
 
     def _add_quantized(
@@ -268,6 +315,9 @@ class _Pairs:
         names = (self.last, found.own) if by_position else (found.own, self.last)
         (out, near), (other, near_too) = ([stride(p, n) for n in names] for p in places)
         if near != 1 or near_too != 1 or out is None or other is None:
+            return False
+        loops = found.positions
+        if self.block > 1 and not all(follow(place, loops[0], loops[1]) for place in places):
             return False
         if self.joint and not found.joined(*places):
             return False

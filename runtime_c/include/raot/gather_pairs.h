@@ -60,21 +60,40 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
     return count < columns ? count : columns;
 }
 
+/* Positions of two contiguous rows, `count` times four. */
+#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
+#define RAOT_GATHER_FOURS(N, T, EXTEND)                                                          \
+    static inline void raot_pair_fours_##N(int16_t *to, const T *a, const T *b, int32_t count)   \
+    {                                                                                            \
+        __asm volatile("1: ldr r4, [%[a]], #4\n ldr r5, [%[b]], #4\n" EXTEND " r6, r4\n " EXTEND \
+                       " r8, r5\n " EXTEND " r4, r4, ror #8\n " EXTEND " r5, r5, ror #8\n"       \
+                       "pkhbt r10, r6, r8, lsl #16\n pkhtb r8, r8, r6, asr #16\n"                \
+                       "pkhbt r6, r4, r5, lsl #16\n pkhtb r5, r5, r4, asr #16\n"                 \
+                       "str r10, [%[to]], #4\n str r6, [%[to]], #4\n str r8, [%[to]], #4\n"      \
+                       "str r5, [%[to]], #4\n subs %[n], #1\n bne 1b\n"                          \
+                       : [to] "+r"(to), [a] "+r"(a), [b] "+r"(b), [n] "+r"(count)                \
+                       :                                                                         \
+                       : "r4", "r5", "r6", "r8", "r10", "cc", "memory");                         \
+    }
+#else
+#define RAOT_GATHER_FOURS(N, T, EXTEND)                                                        \
+    static inline void raot_pair_fours_##N(int16_t *to, const T *a, const T *b, int32_t count) \
+    {                                                                                          \
+        for (int32_t p = 0; p < 4 * count; p++) {                                              \
+            raot_pair_store(to + 2 * p, raot_pair_lower((uint32_t)a[p], (uint32_t)b[p]));      \
+        }                                                                                      \
+    }
+#endif
+
+/* Every second one of four positions of two rows; four contiguous channels of a position. */
 #if defined(RAOT_DSP)
-/* Four positions of two contiguous rows, and four contiguous channels of a position. */
 #define RAOT_GATHER_FOUR(N, T)                                                           \
-    static inline void raot_pair_four_##N(int16_t *to, const T *a, const T *b)           \
+    static inline void raot_pair_halves_##N(int16_t *to, const T *a, const T *b)         \
     {                                                                                    \
-        const uint32_t four_a = raot_dsp_load(a);                                        \
-        const uint32_t four_b = raot_dsp_load(b);                                        \
-        const uint32_t even_a = (uint32_t)raot_dsp_even_##N(four_a);                     \
-        const uint32_t even_b = (uint32_t)raot_dsp_even_##N(four_b);                     \
-        const uint32_t odd_a = (uint32_t)raot_dsp_odd_##N(four_a);                       \
-        const uint32_t odd_b = (uint32_t)raot_dsp_odd_##N(four_b);                       \
+        const uint32_t even_a = (uint32_t)raot_dsp_even_##N(raot_dsp_load(a));           \
+        const uint32_t even_b = (uint32_t)raot_dsp_even_##N(raot_dsp_load(b));           \
         raot_pair_store(to, raot_pair_lower(even_a, even_b));                            \
-        raot_pair_store(to + 2, raot_pair_lower(odd_a, odd_b));                          \
-        raot_pair_store(to + 4, raot_pair_upper(even_a, even_b));                        \
-        raot_pair_store(to + 6, raot_pair_upper(odd_a, odd_b));                          \
+        raot_pair_store(to + 2, raot_pair_upper(even_a, even_b));                        \
     }                                                                                    \
     static inline void raot_pair_channels_##N(int16_t *to, int16_t *next, const T *from) \
     {                                                                                    \
@@ -85,37 +104,34 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
         raot_pair_store(next, raot_pair_upper(even, odd));                               \
     }
 #else
-#define RAOT_GATHER_FOUR(N, T)                                                            \
-    static inline void raot_pair_four_##N(int16_t *to, const T *a, const T *b)            \
-    {                                                                                     \
-        for (int32_t p = 0; p < 4; p++) {                                                 \
-            raot_pair_store(to + 2 * p, raot_pair_lower((uint32_t)a[p], (uint32_t)b[p])); \
-        }                                                                                 \
-    }                                                                                     \
-    static inline void raot_pair_channels_##N(int16_t *to, int16_t *next, const T *from)  \
-    {                                                                                     \
-        raot_pair_store(to, raot_pair_lower((uint32_t)from[0], (uint32_t)from[1]));       \
-        raot_pair_store(next, raot_pair_lower((uint32_t)from[2], (uint32_t)from[3]));     \
+#define RAOT_GATHER_FOUR(N, T)                                                           \
+    static inline void raot_pair_halves_##N(int16_t *to, const T *a, const T *b)         \
+    {                                                                                    \
+        raot_pair_store(to, raot_pair_lower((uint32_t)a[0], (uint32_t)b[0]));            \
+        raot_pair_store(to + 2, raot_pair_lower((uint32_t)a[2], (uint32_t)b[2]));        \
+    }                                                                                    \
+    static inline void raot_pair_channels_##N(int16_t *to, int16_t *next, const T *from) \
+    {                                                                                    \
+        raot_pair_store(to, raot_pair_lower((uint32_t)from[0], (uint32_t)from[1]));      \
+        raot_pair_store(next, raot_pair_lower((uint32_t)from[2], (uint32_t)from[3]));    \
     }
 #endif
 
 /* clang-format off */
-#define RAOT_GATHER_PAIRS(N, T) \
+#define RAOT_GATHER_PAIRS(N, T, EXTEND) \
+    RAOT_GATHER_FOURS(N, T, EXTEND) \
     RAOT_GATHER_FOUR(N, T) \
     /* `count` positions of two rows, whose elements are `step` apart. */ \
     static inline void raot_pair_rows_##N( \
         int16_t *to, const T *a, const T *b, int32_t count, int32_t step) \
     { \
-        if (step == 1 && count >= 4) { \
-            for (int32_t left = count; left > 4; left -= 4) { \
-                raot_pair_four_##N(to, a, b); \
-                to += 8; \
+        if (step == 2) { \
+            for (; count > 2; count -= 2) { \
+                raot_pair_halves_##N(to, a, b); \
                 a += 4; \
                 b += 4; \
+                to += 4; \
             } \
-            const int32_t back = 3 - (count + 3) % 4; \
-            raot_pair_four_##N(to - 2 * back, a - back, b - back); \
-            return; \
         } \
         for (; count > 0; count--) { \
             raot_pair_store(to, raot_pair_lower((uint32_t)*a, (uint32_t)*b)); \
@@ -124,20 +140,23 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
             to += 2; \
         } \
     } \
-    /* A row of an image, whose channels are even in number; `far` from pair to pair. */ \
+    /* A row of an image; `far` from pair to pair. */ \
     static inline void raot_pair_line_##N( \
         int16_t *to, const T *from, uint32_t empty, int32_t channels, int32_t channel_step, \
         int32_t begin, int32_t end, int32_t columns, int32_t step, int32_t far) \
     { \
         int32_t c = 0; \
         if (begin > 0 || end < columns) { \
-            for (int32_t n = 0; n < channels / 2; n++) { \
+            for (int32_t n = 0; n < (channels + 1) / 2; n++) { \
                 raot_pair_fill(to + n * far, empty, begin); \
                 raot_pair_fill(to + n * far + 2 * end, empty, columns - end); \
             } \
         } \
         to += 2 * begin; \
         const int32_t count = end - begin; \
+        if (count <= 0) { \
+            return; \
+        } \
         for (; channel_step == 1 && c + 4 <= channels; c += 4) { \
             const T *at = from + c; \
             int16_t *here = to; \
@@ -149,10 +168,25 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
             to += 2 * far; \
         } \
         from += c * channel_step; \
-        for (; c < channels; c += 2) { \
+        if (step == 1 && count >= 4) { \
+            const int32_t last = count % 4 == 0 ? 0 : count - 4; \
+            for (; c + 2 <= channels; c += 2) { \
+                const T *const next = from + channel_step; \
+                raot_pair_fours_##N(to, from, next, count / 4); \
+                if (last != 0) { \
+                    raot_pair_fours_##N(to + 2 * last, from + last, next + last, 1); \
+                } \
+                to += far; \
+                from = next + channel_step; \
+            } \
+        } \
+        for (; c + 2 <= channels; c += 2) { \
             raot_pair_rows_##N(to, from, from + channel_step, count, step); \
             to += far; \
             from += 2 * channel_step; \
+        } \
+        for (int32_t p = 0; c < channels && p < count; p++) { \
+            raot_pair_store(to + 2 * p, raot_pair_lower((uint32_t)from[p * step], empty)); \
         } \
     } \
     __attribute__((noinline, unused)) static void raot_gather_pairs_##N##_unpacked( \
@@ -164,6 +198,12 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
         const uint32_t empty = raot_pair_lower((uint32_t)zero, (uint32_t)zero); \
         const int32_t far = taps * wide * 2; \
         const int32_t step = stride * column_step; \
+        if (channels == 1 && first1 == 0 && last1 == lines) { \
+            channels = lines; \
+            channel_step = line_step; \
+            lines = 1; \
+            last1 = 1; \
+        } \
         for (int32_t t = 0; t < taps; t++) { \
             const int32_t left = first + t * dilation; \
             const int32_t begin = raot_pair_columns(-left, stride, columns); \
@@ -171,7 +211,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
             const int32_t end = most < begin ? begin : most; \
             const int32_t origin = end > begin ? (left + begin * stride) * column_step : 0; \
             int16_t *to = pairs + 2 * t * wide; \
-            if (channels % 2 == 0) { \
+            if (channels % 2 == 0 || lines == 1) { \
                 for (int32_t y = 0; y < lines; y++) { \
                     const int32_t inside = first1 <= y && y < last1 && begin < end; \
                     const T *const row = image + (inside ? (y - first1) * line_step + origin : 0); \
@@ -217,9 +257,10 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
         } \
     }
 /* clang-format on */
-RAOT_GATHER_PAIRS(s8, int8_t)
-RAOT_GATHER_PAIRS(u8, uint8_t)
+RAOT_GATHER_PAIRS(s8, int8_t, "sxtb16")
+RAOT_GATHER_PAIRS(u8, uint8_t, "uxtb16")
 #undef RAOT_GATHER_PAIRS
+#undef RAOT_GATHER_FOURS
 #undef RAOT_GATHER_FOUR
 
 /* Sizes of the functions below, by name. */

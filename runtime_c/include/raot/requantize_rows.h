@@ -3,9 +3,9 @@
  * requantize_rows.h - requantization of rows of i32 sums, one per channel, to bytes.
  *
  * out[n * channel_step + p * step] is the requantized sum p of channel n, plus `zero`, clamped to
- * low..high. The variants are those of requantize_nhwc.h; `scales` are the multiplier of each
- * channel, followed by its shift (not for floats). The sums of channel n start at sums[n *
- * sum_step].
+ * low..high. The variants are those of requantize_nhwc.h; `scales` and `shifts`
+ * (not for floats) of channel n are scales[n * scale_step] and shifts[n * scale_step]. The sums of
+ * channel n start at sums[n * sum_step].
  */
 #ifndef RAOT_REQUANTIZE_ROWS_H
 #define RAOT_REQUANTIZE_ROWS_H
@@ -43,116 +43,181 @@ static inline int8_t raot_rows_clamped(int32_t x, int32_t low, int32_t high)
     return (int8_t)(uint8_t)(x < low ? low : x > high ? high : x);
 }
 
-#if defined(RAOT_ASM_INLINE) && defined(__thumb2__)
+/* Sizes of rows that are scaled by raot_rows_*; `sum_bytes` from row to row of the sums. */
+struct raot_rows {
+    int32_t positions;
+    int32_t channel_step;
+    int32_t step;
+    int32_t sum_bytes;
+    int32_t scale_step;
+    int32_t zero;
+};
+
+/* Returns the number of rows from the first one on whose shift or scale does not fit. */
+#if defined(RAOT_ASM_THUMB)
+/*
+ *     r0, r1, r2          result, sums, remaining sums
+ *     r3, r7, r10         multiplier, what is added, shift
+ *     r4, r5, r6, r8      four sums
+ *     r11, r12, lr        step of the result, remaining rows, sizes
+ *
+ *     [sp] to [sp, #12]   result, sums, multipliers, shifts of the row
+ *     [sp, #16]           saved registers
+ *     [sp, #48]           arguments: rows, sizes
+ */
 /* clang-format off */
-#define RAOT_ROWS_SMMUL(X) "smmul " X ", " X ", %[by]\n"
-#define RAOT_ROWS_SMMULR(X) "qadd " X ", " X ", " X "\n smmulr " X ", " X ", %[by]\n"
+#define RAOT_ROWS_SMMUL(X) "smmul " X ", " X ", r3\n"
+#define RAOT_ROWS_SMMULR(X) "qadd " X ", " X ", " X "\n smmulr " X ", " X ", r3\n"
 #define RAOT_ROWS_LOWERED(X) RAOT_ROWS_SMMULR(X) "add " X ", " X ", " X ", asr #31\n"
-#define RAOT_ROWS_ROUNDED(X) \
-    "add " X ", %[offset]\n asr " X ", %[down]\n ssat " X ", #8, " X "\n"
-#define RAOT_ROWS_RUN(NAME, SCALE, STORE) \
-    static inline void NAME(int8_t *to, const int32_t *from, int32_t count, int32_t by, \
-                            int32_t offset, int32_t down, int32_t step) \
+#define RAOT_ROWS_ROUNDED(X) "add " X ", r7\n asr " X ", r10\n ssat " X ", #8, " X "\n"
+#define RAOT_ROWS_CONTIGUOUS(X) "strb " X ", [r0], #1\n"
+#define RAOT_ROWS_STRIDED(X) "strb " X ", [r0]\n add r0, r11\n"
+#define RAOT_ROWS_RUN(NAME, SCALE, LEAST, STORE) \
+    RAOT_NAKED static int32_t NAME( \
+        RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const int32_t *sums, \
+        RAOT_ARGUMENT const int32_t *scales, RAOT_ARGUMENT const int8_t *shifts, \
+        RAOT_ARGUMENT int32_t rows, RAOT_ARGUMENT const struct raot_rows *sizes) \
     { \
         __asm volatile( \
-            "subs %[n], #4\n blt 2f\n" \
-            "1: ldmia %[from]!, {r4, r5, r6, r8}\n" \
+            "push {r0-r8, r10, r11, lr}\n ldr r12, [sp, #48]\n ldr lr, [sp, #52]\n" \
+            "ldr r11, [lr, #8]\n" \
+            "1: ldr r0, [sp]\n ldr r1, [sp, #4]\n ldr r4, [sp, #8]\n ldr r5, [sp, #12]\n" \
+            "ldr r6, [lr, #16]\n ldr r3, [r4]\n ldrsb r10, [r5]\n" \
+            "add r4, r4, r6, lsl #2\n add r5, r6\n rsb r10, r10, #0\n sub r7, r10, #1\n" \
+            "cmp r7, #20\n bhs 6f\n" LEAST \
+            "str r4, [sp, #8]\n str r5, [sp, #12]\n" \
+            "movs r6, #1\n lsl r7, r6, r7\n ldr r6, [lr, #20]\n lsl r6, r6, r10\n add r7, r6\n" \
+            "ldr r4, [lr, #4]\n ldr r5, [lr, #12]\n ldr r2, [lr]\n add r4, r0\n add r5, r1\n" \
+            "str r4, [sp]\n str r5, [sp, #4]\n" \
+            "subs r2, #4\n blt 3f\n" \
+            "2: ldmia r1!, {r4, r5, r6, r8}\n" \
             SCALE("r4") SCALE("r5") SCALE("r6") SCALE("r8") \
             RAOT_ROWS_ROUNDED("r4") RAOT_ROWS_ROUNDED("r5") \
             RAOT_ROWS_ROUNDED("r6") RAOT_ROWS_ROUNDED("r8") \
             STORE("r4") STORE("r5") STORE("r6") STORE("r8") \
-            "subs %[n], #4\n bge 1b\n" \
-            "2: adds %[n], #4\n beq 4f\n" \
-            "3: ldr r4, [%[from]], #4\n" SCALE("r4") RAOT_ROWS_ROUNDED("r4") STORE("r4") \
-            "subs %[n], #1\n bne 3b\n" \
-            "4:\n" \
-            : [to] "+r"(to), [from] "+r"(from), [n] "+r"(count) \
-            : [by] "r"(by), [offset] "r"(offset), [down] "r"(down), [step] "r"(step) \
-            : "r4", "r5", "r6", "r8", "cc", "memory"); \
+            "subs r2, #4\n bge 2b\n" \
+            "3: adds r2, #4\n beq 5f\n" \
+            "4: ldr r4, [r1], #4\n" SCALE("r4") RAOT_ROWS_ROUNDED("r4") STORE("r4") \
+            "subs r2, #1\n bne 4b\n" \
+            "5: subs r12, #1\n bgt 1b\n" \
+            "6: mov r0, r12\n add sp, #16\n pop {r4-r8, r10, r11, pc}\n"); \
     }
-#define RAOT_ROWS_CONTIGUOUS(X) "strb " X ", [%[to]], #1\n"
-#define RAOT_ROWS_STRIDED(X) "strb " X ", [%[to]]\n add %[to], %[step]\n"
+#define RAOT_ROWS_NORMAL "cmp r3, #0x40000000\n blt 6f\n"
+#define RAOT_ROWS_RUNS(FORM, SCALE, LEAST) \
+    RAOT_ROWS_RUN(raot_rows_##FORM##_contiguous, SCALE, LEAST, RAOT_ROWS_CONTIGUOUS) \
+    RAOT_ROWS_RUN(raot_rows_##FORM##_strided, SCALE, LEAST, RAOT_ROWS_STRIDED)
 /* clang-format on */
-#define RAOT_ROWS_RUNS(FORM, SCALE)                                           \
-    RAOT_ROWS_RUN(raot_rows_##FORM##_contiguous, SCALE, RAOT_ROWS_CONTIGUOUS) \
-    RAOT_ROWS_RUN(raot_rows_##FORM##_strided, SCALE, RAOT_ROWS_STRIDED)
-RAOT_ROWS_RUNS(nearest, RAOT_ROWS_SMMUL)
-RAOT_ROWS_RUNS(above, RAOT_ROWS_SMMULR)
-RAOT_ROWS_RUNS(twice, RAOT_ROWS_LOWERED)
+RAOT_ROWS_RUNS(nearest, RAOT_ROWS_SMMUL, )
+RAOT_ROWS_RUNS(above, RAOT_ROWS_SMMULR, RAOT_ROWS_NORMAL)
+RAOT_ROWS_RUNS(twice, RAOT_ROWS_LOWERED, RAOT_ROWS_NORMAL)
 #else
-#define RAOT_ROWS_RUNS(FORM)                                                                      \
-    static inline void raot_rows_##FORM##_strided(int8_t *to, const int32_t *from, int32_t count, \
-                                                  int32_t by, int32_t offset, int32_t down,       \
-                                                  int32_t step)                                   \
+#define RAOT_ROWS_RUNS(FORM, LEAST)                                                               \
+    static inline int32_t raot_rows_##FORM##_strided(int8_t *out, const int32_t *sums,            \
+                                                     const int32_t *scales, const int8_t *shifts, \
+                                                     int32_t rows, const struct raot_rows *sizes) \
     {                                                                                             \
-        for (int32_t p = 0; p < count; p++) {                                                     \
-            to[p * step] = raot_clamp_i8((raot_rows_##FORM(from[p], by) + offset) >> down);       \
+        for (; rows > 0; rows--) {                                                                \
+            const int32_t down = -*shifts;                                                        \
+            if (down < 1 || down > 20 || *scales < (LEAST)) {                                     \
+                break;                                                                            \
+            }                                                                                     \
+            const int32_t offset = (1 << (down - 1)) + sizes->zero * (1 << down);                 \
+            for (int32_t p = 0; p < sizes->positions; p++) {                                      \
+                const int32_t scaled = raot_rows_##FORM(sums[p], *scales) + offset;               \
+                out[p * sizes->step] = raot_clamp_i8(scaled >> down);                             \
+            }                                                                                     \
+            out += sizes->channel_step;                                                           \
+            sums += sizes->sum_bytes / 4;                                                         \
+            scales += sizes->scale_step;                                                          \
+            shifts += sizes->scale_step;                                                          \
         }                                                                                         \
+        return rows;                                                                              \
     }                                                                                             \
-    static inline void raot_rows_##FORM##_contiguous(int8_t *to, const int32_t *from,             \
-                                                     int32_t count, int32_t by, int32_t offset,   \
-                                                     int32_t down, int32_t step)                  \
+    static inline int32_t raot_rows_##FORM##_contiguous(                                          \
+        int8_t *out, const int32_t *sums, const int32_t *scales, const int8_t *shifts,            \
+        int32_t rows, const struct raot_rows *sizes)                                              \
     {                                                                                             \
-        raot_rows_##FORM##_strided(to, from, count, by, offset, down, step);                      \
+        return raot_rows_##FORM##_strided(out, sums, scales, shifts, rows, sizes);                \
     }
-RAOT_ROWS_RUNS(nearest)
-RAOT_ROWS_RUNS(above)
-RAOT_ROWS_RUNS(twice)
+RAOT_ROWS_RUNS(nearest, INT32_MIN)
+RAOT_ROWS_RUNS(above, 1 << 30)
+RAOT_ROWS_RUNS(twice, 1 << 30)
 #endif
 #undef RAOT_ROWS_RUNS
 
-#define RAOT_ROWS_FAST(FORM, LEAST)                                                          \
-    const int32_t down = -scales[1];                                                         \
-    if (down >= 1 && down <= 20 && by >= (LEAST) && zero >= INT8_MIN && zero <= UINT8_MAX) { \
-        const int32_t offset = (1 << (down - 1)) + zero * (1 << down);                       \
-        if (low != INT8_MIN || high != INT8_MAX) {                                           \
-            for (int32_t p = 0; p < positions; p++) {                                        \
-                const int32_t scaled = raot_rows_##FORM(from[p], by) + offset;               \
-                to[p * step] = raot_rows_clamped(scaled >> down, low, high);                 \
-            }                                                                                \
-        } else if (step == 1) {                                                              \
-            raot_rows_##FORM##_contiguous(to, from, positions, by, offset, down, step);      \
-        } else {                                                                             \
-            raot_rows_##FORM##_strided(to, from, positions, by, offset, down, step);         \
-        }                                                                                    \
-        continue;                                                                            \
+/* Rows from n on; then n is the first one that is left. */
+#define RAOT_ROWS_FAST(FORM)                                                                       \
+    if (low == INT8_MIN && high == INT8_MAX && zero >= INT8_MIN && zero <= INT8_MAX &&             \
+        positions > 0) {                                                                           \
+        const struct raot_rows sizes = {positions,    channel_step, step,                          \
+                                        4 * sum_step, scale_step,   zero};                         \
+        const int32_t rows = channels - n;                                                         \
+        int8_t *const first = out + n * channel_step;                                              \
+        const int32_t *const from = sums + n * sum_step;                                           \
+        n = channels - (step == 1                                                                  \
+                            ? raot_rows_##FORM##_contiguous(first, from, scales + n * scale_step,  \
+                                                            shifts + n * scale_step, rows, &sizes) \
+                            : raot_rows_##FORM##_strided(first, from, scales + n * scale_step,     \
+                                                         shifts + n * scale_step, rows, &sizes));  \
+        if (n == channels) {                                                                       \
+            break;                                                                                 \
+        }                                                                                          \
+    }
+/* A row whose results are clipped. */
+#define RAOT_ROWS_BOUNDED(FORM, LEAST)                                                           \
+    if (shift <= -1 && shift >= -20 && by >= (LEAST) && zero >= INT8_MIN && zero <= UINT8_MAX) { \
+        const int32_t offset = (1 << (-shift - 1)) + zero * (1 << -shift);                       \
+        for (int32_t p = 0; p < positions; p++) {                                                \
+            const int32_t scaled = raot_rows_##FORM(row[p], by) + offset;                        \
+            to[p * step] = raot_rows_clamped(scaled >> -shift, low, high);                       \
+        }                                                                                        \
+        continue;                                                                                \
     }
 #else
-#define RAOT_ROWS_FAST(FORM, LEAST)
+#define RAOT_ROWS_FAST(FORM)
+#define RAOT_ROWS_BOUNDED(FORM, LEAST)
 #endif
-#define RAOT_ROWS_NEVER(FORM, LEAST)
+#define RAOT_ROWS_NEVER(FORM)
+#define RAOT_ROWS_NONE(FORM, LEAST)
 
 #define RAOT_ROWS_OF_F32(X) raot_f32_to_i32_nearest((float)(X)*by)
 #define RAOT_ROWS_OF_NEAREST(X) \
-    raot_requantize_nhwc_rounded((int32_t)(((int64_t)(X)*by) >> 32), scales[1])
-#define RAOT_ROWS_OF_ABOVE(X) \
-    raot_requantize_nhwc_rounded(raot_requantize_nhwc_high(X, by), scales[1])
+    raot_requantize_nhwc_rounded((int32_t)(((int64_t)(X)*by) >> 32), shift)
+#define RAOT_ROWS_OF_ABOVE(X) raot_requantize_nhwc_rounded(raot_requantize_nhwc_high(X, by), shift)
 #define RAOT_ROWS_OF_TWICE(X)                                                                  \
     raot_requantize_nhwc_rounded(raot_requantize_nhwc_lower(raot_requantize_nhwc_high(X, by)), \
-                                 scales[1])
+                                 shift)
 
-#define RAOT_REQUANTIZE_ROWS(FORM, T, PARTS, FAST, LEAST, ONE)                                  \
+#define RAOT_REQUANTIZE_ROWS(FORM, T, SHIFTS, SHIFT, FAST, BOUNDED, LEAST, ONE)                 \
     __attribute__((noinline, unused)) static void raot_requantize_rows_##FORM##_unpacked(       \
-        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions, \
-        int32_t channel_step, int32_t step, int32_t sum_step, int32_t zero, int32_t low,        \
-        int32_t high)                                                                           \
+        int8_t *out, const int32_t *sums, const T *scales, SHIFTS int32_t channels,             \
+        int32_t positions, int32_t channel_step, int32_t step, int32_t sum_step,                \
+        int32_t scale_step, int32_t zero, int32_t low, int32_t high)                            \
     {                                                                                           \
-        for (int32_t n = 0; n < channels; n++, scales += PARTS) {                               \
-            const T by = scales[0];                                                             \
-            const int32_t *from = sums + n * sum_step;                                          \
-            int8_t *to = out + n * channel_step;                                                \
-            FAST(FORM, LEAST)                                                                   \
+        for (int32_t n = 0; n < channels; n++) {                                                \
+            FAST(FORM)                                                                          \
+            const T by = scales[n * scale_step];                                                \
+            const int32_t shift = SHIFT;                                                        \
+            const int32_t *const row = sums + n * sum_step;                                     \
+            int8_t *const to = out + n * channel_step;                                          \
+            BOUNDED(FORM, LEAST)                                                                \
             for (int32_t p = 0; p < positions; p++) {                                           \
-                const int64_t code = (int64_t)ONE(from[p]) + zero;                              \
+                const int64_t code = (int64_t)ONE(row[p]) + zero;                               \
                 to[p * step] = (int8_t)(uint8_t)(code < low ? low : code > high ? high : code); \
             }                                                                                   \
+            (void)shift;                                                                        \
         }                                                                                       \
     }
 
-RAOT_REQUANTIZE_ROWS(f32, float, 1, RAOT_ROWS_NEVER, 0, RAOT_ROWS_OF_F32)
-RAOT_REQUANTIZE_ROWS(nearest, int32_t, 2, RAOT_ROWS_FAST, 0, RAOT_ROWS_OF_NEAREST)
-RAOT_REQUANTIZE_ROWS(above, int32_t, 2, RAOT_ROWS_FAST, 1 << 30, RAOT_ROWS_OF_ABOVE)
-RAOT_REQUANTIZE_ROWS(twice, int32_t, 2, RAOT_ROWS_FAST, 1 << 30, RAOT_ROWS_OF_TWICE)
+#define RAOT_ROWS_SHIFTS const int8_t *shifts,
+#define RAOT_ROWS_SHIFT shifts[n * scale_step]
+RAOT_REQUANTIZE_ROWS(f32, float, , 0, RAOT_ROWS_NEVER, RAOT_ROWS_NONE, 0, RAOT_ROWS_OF_F32)
+RAOT_REQUANTIZE_ROWS(nearest, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SHIFT, RAOT_ROWS_FAST,
+                     RAOT_ROWS_BOUNDED, INT32_MIN, RAOT_ROWS_OF_NEAREST)
+RAOT_REQUANTIZE_ROWS(above, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SHIFT, RAOT_ROWS_FAST,
+                     RAOT_ROWS_BOUNDED, 1 << 30, RAOT_ROWS_OF_ABOVE)
+RAOT_REQUANTIZE_ROWS(twice, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SHIFT, RAOT_ROWS_FAST,
+                     RAOT_ROWS_BOUNDED, 1 << 30, RAOT_ROWS_OF_TWICE)
 #undef RAOT_REQUANTIZE_ROWS
 
 /* Unsigned bytes are stored like signed ones. */
@@ -172,6 +237,7 @@ struct raot_requantize_rows {
     int32_t channel_step;
     int32_t step;
     int32_t sum_step;
+    int32_t scale_step;
     int32_t zero;
     int32_t low;
     int32_t high;
@@ -180,41 +246,49 @@ struct raot_requantize_rows {
 #define raot_requantize_rows_f32(out, sums, scales, sizes)                                      \
     raot_requantize_rows_f32_unpacked(out, sums, scales, (sizes)->channels, (sizes)->positions, \
                                       (sizes)->channel_step, (sizes)->step, (sizes)->sum_step,  \
-                                      (sizes)->zero, (sizes)->low, (sizes)->high)
+                                      (sizes)->scale_step, (sizes)->zero, (sizes)->low,         \
+                                      (sizes)->high)
 
 #define raot_requantize_rows_f32_u8(out, sums, scales, sizes)                                      \
     raot_requantize_rows_f32_u8_unpacked(out, sums, scales, (sizes)->channels, (sizes)->positions, \
                                          (sizes)->channel_step, (sizes)->step, (sizes)->sum_step,  \
-                                         (sizes)->zero, (sizes)->low, (sizes)->high)
+                                         (sizes)->scale_step, (sizes)->zero, (sizes)->low,         \
+                                         (sizes)->high)
 
-#define raot_requantize_rows_nearest(out, sums, scales, sizes)                           \
-    raot_requantize_rows_nearest_unpacked(                                               \
-        out, sums, scales, (sizes)->channels, (sizes)->positions, (sizes)->channel_step, \
-        (sizes)->step, (sizes)->sum_step, (sizes)->zero, (sizes)->low, (sizes)->high)
+#define raot_requantize_rows_nearest(out, sums, scales, shifts, sizes)                           \
+    raot_requantize_rows_nearest_unpacked(out, sums, scales, shifts, (sizes)->channels,          \
+                                          (sizes)->positions, (sizes)->channel_step,             \
+                                          (sizes)->step, (sizes)->sum_step, (sizes)->scale_step, \
+                                          (sizes)->zero, (sizes)->low, (sizes)->high)
 
-#define raot_requantize_rows_nearest_u8(out, sums, scales, sizes)                        \
-    raot_requantize_rows_nearest_u8_unpacked(                                            \
-        out, sums, scales, (sizes)->channels, (sizes)->positions, (sizes)->channel_step, \
-        (sizes)->step, (sizes)->sum_step, (sizes)->zero, (sizes)->low, (sizes)->high)
+#define raot_requantize_rows_nearest_u8(out, sums, scales, shifts, sizes)                        \
+    raot_requantize_rows_nearest_u8_unpacked(                                                    \
+        out, sums, scales, shifts, (sizes)->channels, (sizes)->positions, (sizes)->channel_step, \
+        (sizes)->step, (sizes)->sum_step, (sizes)->scale_step, (sizes)->zero, (sizes)->low,      \
+        (sizes)->high)
 
-#define raot_requantize_rows_above(out, sums, scales, sizes)                                      \
-    raot_requantize_rows_above_unpacked(out, sums, scales, (sizes)->channels, (sizes)->positions, \
-                                        (sizes)->channel_step, (sizes)->step, (sizes)->sum_step,  \
-                                        (sizes)->zero, (sizes)->low, (sizes)->high)
+#define raot_requantize_rows_above(out, sums, scales, shifts, sizes)                              \
+    raot_requantize_rows_above_unpacked(out, sums, scales, shifts, (sizes)->channels,             \
+                                        (sizes)->positions, (sizes)->channel_step, (sizes)->step, \
+                                        (sizes)->sum_step, (sizes)->scale_step, (sizes)->zero,    \
+                                        (sizes)->low, (sizes)->high)
 
-#define raot_requantize_rows_above_u8(out, sums, scales, sizes)                          \
-    raot_requantize_rows_above_u8_unpacked(                                              \
-        out, sums, scales, (sizes)->channels, (sizes)->positions, (sizes)->channel_step, \
-        (sizes)->step, (sizes)->sum_step, (sizes)->zero, (sizes)->low, (sizes)->high)
+#define raot_requantize_rows_above_u8(out, sums, scales, shifts, sizes)                           \
+    raot_requantize_rows_above_u8_unpacked(out, sums, scales, shifts, (sizes)->channels,          \
+                                           (sizes)->positions, (sizes)->channel_step,             \
+                                           (sizes)->step, (sizes)->sum_step, (sizes)->scale_step, \
+                                           (sizes)->zero, (sizes)->low, (sizes)->high)
 
-#define raot_requantize_rows_twice(out, sums, scales, sizes)                                      \
-    raot_requantize_rows_twice_unpacked(out, sums, scales, (sizes)->channels, (sizes)->positions, \
-                                        (sizes)->channel_step, (sizes)->step, (sizes)->sum_step,  \
-                                        (sizes)->zero, (sizes)->low, (sizes)->high)
+#define raot_requantize_rows_twice(out, sums, scales, shifts, sizes)                              \
+    raot_requantize_rows_twice_unpacked(out, sums, scales, shifts, (sizes)->channels,             \
+                                        (sizes)->positions, (sizes)->channel_step, (sizes)->step, \
+                                        (sizes)->sum_step, (sizes)->scale_step, (sizes)->zero,    \
+                                        (sizes)->low, (sizes)->high)
 
-#define raot_requantize_rows_twice_u8(out, sums, scales, sizes)                          \
-    raot_requantize_rows_twice_u8_unpacked(                                              \
-        out, sums, scales, (sizes)->channels, (sizes)->positions, (sizes)->channel_step, \
-        (sizes)->step, (sizes)->sum_step, (sizes)->zero, (sizes)->low, (sizes)->high)
+#define raot_requantize_rows_twice_u8(out, sums, scales, shifts, sizes)                           \
+    raot_requantize_rows_twice_u8_unpacked(out, sums, scales, shifts, (sizes)->channels,          \
+                                           (sizes)->positions, (sizes)->channel_step,             \
+                                           (sizes)->step, (sizes)->sum_step, (sizes)->scale_step, \
+                                           (sizes)->zero, (sizes)->low, (sizes)->high)
 
 #endif

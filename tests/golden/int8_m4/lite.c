@@ -8,18 +8,18 @@
  *     func @main(%t0: i8[1, 6, 7, 3]) {
  *       %t3_2: i8[1, 6, 7, 8], %t3_2.pairs: i16[5, 14, 2], %t3_2.sums: i32[8, 12] = call_kernel
  *           @conv_nhwc_integer_requantize_t3_2(%t0, %t1.pairs_58363ea4, %t1.bias_9d70a654,
- *           %t1.scales_ef9ba44a)  # t3
- *       %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel
- *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
- *           %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.bias_ebef2484)  # t6
+ *           %t1.scales_177bec2c, %t1.shifts_a5206c53)  # t3
+ *       %t6_3: i8[1, 6, 7, 8], %t6_3.pairs: i16[8, 32], %t6_3.sums: i32[48] = call_kernel
+ *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.windows_25092c60, %t6.bias_ebef2484,
+ *           %t6.scales_12a8e5e6, %t6.shifts_62a4b3be)  # t6
  *       %t9_2: i8[1, 6, 7, 4], %t9_2.pairs: i16[4, 12, 2], %t9_2.sums: i32[4, 12] = call_kernel
  *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.pairs_96a56ed8, %t7.bias_010b2e11,
- *           %t7.scales_fbfacfce)  # t9
+ *           %t7.scales_d2add151, %t7.shifts_3f78cb3a)  # t9
  *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)  # t10
  *       %t13_2: i8[1, 36] = view(%t10)  # t13
  *       %t13: i8[1, 5], %t13.pairs: i16[18, 1, 2], %t13.sums: i32[8, 1] = call_kernel
  *           @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d36dbe3f, %t13_3.bias_e2e8acac,
- *           %t13_3.scales_b3419448)  # t13
+ *           %t13_3.scales_08f9060e, %t13_3.shifts_0cbab42d)  # t13
  *       return %t13
  *     }
  */
@@ -27,8 +27,7 @@
 
 #include "lite_weights.h"
 #include "raot/check.h"
-#include "raot/convert.h"
-#include "raot/depthwise_3x3.h"
+#include "raot/depthwise_pairs.h"
 #include "raot/function.h"
 #include "raot/gather_pairs.h"
 #include "raot/integer.h"
@@ -39,14 +38,13 @@
 /*
  * %t3_2: i8[1, 6, 7, 8], %t3_2.pairs: i16[5, 14, 2], %t3_2.sums: i32[8, 12] = call_kernel
  *     @conv_nhwc_integer_requantize_t3_2(%t0, %t1.pairs_58363ea4, %t1.bias_9d70a654,
- *     %t1.scales_ef9ba44a)
+ *     %t1.scales_177bec2c, %t1.shifts_a5206c53)
  * from t3
  */
-RAOT_NOINLINE static void
-conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int16_t *restrict t1_pairs,
-                                  const int32_t *restrict t1_bias,
-                                  const int32_t *restrict t1_scales, int8_t *restrict t3_2,
-                                  int16_t *restrict pairs, int32_t *restrict sums)
+RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
+    const int8_t *restrict t0, const int16_t *restrict t1_pairs, const int32_t *restrict t1_bias,
+    const int32_t *restrict t1_scales, const int8_t *restrict t1_shifts, int8_t *restrict t3_2,
+    int16_t *restrict pairs, int32_t *restrict sums)
 {
     for (int32_t i0 = 0; i0 < 6; i0++) {
         const int32_t i3_first = raot_max_i32(1 - i0, 0);
@@ -76,73 +74,65 @@ conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int16_t *rest
             .channel_step = 1,
             .step = 8,
             .sum_step = 12,
+            .scale_step = 1,
             .zero = 4,
             .low = 4,
             .high = 127,
         };
-        raot_requantize_rows_above(&t3_2[i0 * 56], sums, t1_scales, &sizes_2);
+        raot_requantize_rows_above(&t3_2[i0 * 56], sums, t1_scales, t1_shifts, &sizes_2);
     }
 }
 
 /*
- * %t6_3: i8[1, 6, 7, 8], %t6_3.plane: i8[85], %t6_3.sums: i32[50] = call_kernel
- *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %depthwise_conv_2d_factors,
- *     %depthwise_conv_2d_shifts, %t6.windows_5db5074a, %t6.bias_ebef2484)
+ * %t6_3: i8[1, 6, 7, 8], %t6_3.pairs: i16[8, 32], %t6_3.sums: i32[48] = call_kernel
+ *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.windows_25092c60, %t6.bias_ebef2484,
+ *     %t6.scales_12a8e5e6, %t6.shifts_62a4b3be)
  * from t6
  */
 RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
-    const int8_t *restrict t3_2, const int32_t *restrict depthwise_conv_2d_factors,
-    const int32_t *restrict depthwise_conv_2d_shifts, const int16_t *restrict t6_windows,
-    const int32_t *restrict t6_bias, int8_t *restrict t6_3, int8_t *restrict plane,
-    int32_t *restrict sums)
+    const int8_t *restrict t3_2, const int8_t *restrict t6_windows, const int32_t *restrict t6_bias,
+    const int32_t *restrict t6_scales, const int8_t *restrict t6_shifts, int8_t *restrict t6_3,
+    int16_t *restrict pairs, int32_t *restrict sums)
 {
     for (int32_t i2 = 0; i2 < 8; i2++) {
-        const struct raot_pad sizes = {
+        const struct raot_gather_columns sizes = {
             .zero = 4,
-            .rows = 8,
-            .width = 9,
+            .rows = 9,
             .top = -1,
+            .image_rows = 7,
+            .row_step = 8,
+            .columns = 8,
             .left = -1,
-            .image_rows = 6,
-            .image_columns = 7,
-            .row_step = 56,
+            .image_columns = 6,
+            .column_step = 56,
+        };
+        raot_gather_columns_s8(pairs, &t3_2[i2], &sizes);
+        raot_depthwise_pairs_1(sums, pairs, &t6_windows[i2 * 12], &t6_bias[i2], 6, 7, 1);
+        const struct raot_requantize_rows sizes_2 = {
+            .channels = 6,
+            .positions = 7,
+            .channel_step = 56,
             .step = 8,
+            .sum_step = 8,
+            .scale_step = 0,
+            .zero = 4,
+            .low = 4,
+            .high = 127,
         };
-        raot_pad_s8(plane, &t3_2[i2], &sizes);
-        const struct raot_depthwise_3x3 sizes_2 = {
-            .rows = 6,
-            .columns = 7,
-            .width = 9,
-            .stride = 1,
-            .sum_step = 7,
-        };
-        raot_depthwise_3x3_s8(sums, plane, &t6_windows[i2 * 10], &t6_bias[i2], &sizes_2);
-        for (int32_t i0 = 0; i0 < 6; i0++) {
-            for (int32_t i1 = 0; i1 < 7; i1++) {
-                const int32_t high = (int32_t)raot_shr_i64(
-                    (int64_t)sums[i0 * 7 + i1] * (int64_t)depthwise_conv_2d_factors[i2] +
-                        INT64_C(1073741824),
-                    INT64_C(31));
-                const int32_t sum = raot_add_i32(high, raot_shr_i32(high, 31));
-                const int32_t shifted = raot_shr_i32(sum, depthwise_conv_2d_shifts[i2]);
-                t6_3[i0 * 56 + i1 * 8 + i2] =
-                    raot_larger_i8(raot_clamp_i8(raot_shr_i32(raot_add_i32(shifted, 1), 1) + 4), 4);
-            }
-        }
+        raot_requantize_rows_above(&t6_3[i2], sums, &t6_scales[i2], &t6_shifts[i2], &sizes_2);
     }
 }
 
 /*
  * %t9_2: i8[1, 6, 7, 4], %t9_2.pairs: i16[4, 12, 2], %t9_2.sums: i32[4, 12] = call_kernel
  *     @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.pairs_96a56ed8, %t7.bias_010b2e11,
- *     %t7.scales_fbfacfce)
+ *     %t7.scales_d2add151, %t7.shifts_3f78cb3a)
  * from t9
  */
-RAOT_NOINLINE static void
-conv_nhwc_integer_requantize_t9_2(const int8_t *restrict t6_3, const int16_t *restrict t7_pairs,
-                                  const int32_t *restrict t7_bias,
-                                  const int32_t *restrict t7_scales, int8_t *restrict t9_2,
-                                  int16_t *restrict pairs, int32_t *restrict sums)
+RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
+    const int8_t *restrict t6_3, const int16_t *restrict t7_pairs, const int32_t *restrict t7_bias,
+    const int32_t *restrict t7_scales, const int8_t *restrict t7_shifts, int8_t *restrict t9_2,
+    int16_t *restrict pairs, int32_t *restrict sums)
 {
     for (int32_t tile = 0; tile < 4; tile++) {
         const int32_t positions = raot_min_i32(42 - tile * 12, 12);
@@ -171,11 +161,12 @@ conv_nhwc_integer_requantize_t9_2(const int8_t *restrict t6_3, const int16_t *re
             .channel_step = 1,
             .step = 4,
             .sum_step = 12,
+            .scale_step = 1,
             .zero = 4,
             .low = 4,
             .high = 127,
         };
-        raot_requantize_rows_above(&t9_2[tile * 48], sums, t7_scales, &sizes_2);
+        raot_requantize_rows_above(&t9_2[tile * 48], sums, t7_scales, t7_shifts, &sizes_2);
     }
 }
 
@@ -210,13 +201,14 @@ RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int
 /*
  * %t13: i8[1, 5], %t13.pairs: i16[18, 1, 2], %t13.sums: i32[8, 1] = call_kernel
  *     @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d36dbe3f, %t13_3.bias_e2e8acac,
- *     %t13_3.scales_b3419448)
+ *     %t13_3.scales_08f9060e, %t13_3.shifts_0cbab42d)
  * from t13
  */
 RAOT_NOINLINE static void
 matmul_integer_requantize_t13(const int8_t *restrict t13_2, const int16_t *restrict t13_3_pairs,
                               const int32_t *restrict t13_3_bias,
-                              const int32_t *restrict t13_3_scales, int8_t *restrict t13,
+                              const int32_t *restrict t13_3_scales,
+                              const int8_t *restrict t13_3_shifts, int8_t *restrict t13,
                               int16_t *restrict pairs, int32_t *restrict sums)
 {
     const struct raot_gather_pairs sizes = {
@@ -244,11 +236,12 @@ matmul_integer_requantize_t13(const int8_t *restrict t13_2, const int16_t *restr
         .channel_step = 1,
         .step = 1,
         .sum_step = 1,
+        .scale_step = 1,
         .zero = 1,
         .low = -128,
         .high = 127,
     };
-    raot_requantize_rows_nearest(t13, sums, t13_3_scales, &sizes_2);
+    raot_requantize_rows_nearest(t13, sums, t13_3_scales, t13_3_shifts, &sizes_2);
 }
 
 size_t lite_arena_bytes(void)
@@ -288,47 +281,48 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     if (!raot_disjoint(writes, 2, reads, 1)) {
         return RAOT_ERR_OVERLAP;
     }
-    /* i8[1, 6, 7, 8], at most 336 bytes */
-    int8_t *const t3_2 = raot_at(memory->arena, LITE_OFFSET_T3_2);
-    /* i8[1, 6, 7, 4], at most 176 bytes */
-    int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
-    /* i16[18, 1, 2], at most 80 bytes */
-    int16_t *const t13_pairs = raot_at(memory->arena, LITE_OFFSET_T13_PAIRS);
-    /* i32[8, 1], at most 32 bytes */
-    int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS);
-    /* i16[4, 12, 2], at most 192 bytes */
-    int16_t *const t9_2_pairs = raot_at(memory->arena, LITE_OFFSET_T9_2_PAIRS);
-    /* i8[1, 3, 3, 4], at most 48 bytes */
-    int8_t *const t10 = raot_at(memory->arena, LITE_OFFSET_T10);
     /* i32[8, 12], at most 384 bytes */
     int32_t *const t3_2_sums = raot_at(memory->arena, LITE_OFFSET_T3_2_SUMS);
-    /* i32[50], at most 208 bytes */
-    int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS);
+    /* i16[8, 32], at most 512 bytes */
+    int16_t *const t6_3_pairs = raot_at(memory->arena, LITE_OFFSET_T6_3_PAIRS);
+    /* i16[4, 12, 2], at most 192 bytes */
+    int16_t *const t9_2_pairs = raot_at(memory->arena, LITE_OFFSET_T9_2_PAIRS);
+    /* i16[18, 1, 2], at most 80 bytes */
+    int16_t *const t13_pairs = raot_at(memory->arena, LITE_OFFSET_T13_PAIRS);
+    /* i8[1, 3, 3, 4], at most 48 bytes */
+    int8_t *const t10 = raot_at(memory->arena, LITE_OFFSET_T10);
+    /* i32[8, 1], at most 32 bytes */
+    int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS);
     /* i32[4, 12], at most 192 bytes */
     int32_t *const t9_2_sums = raot_at(memory->arena, LITE_OFFSET_T9_2_SUMS);
-    /* i8[85], at most 96 bytes */
-    int8_t *const t6_3_plane = raot_at(memory->arena, LITE_OFFSET_T6_3_PLANE);
+    /* i8[1, 6, 7, 4], at most 176 bytes */
+    int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
     /* i8[1, 6, 7, 8], at most 336 bytes */
-    int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
+    int8_t *const t3_2 = raot_at(memory->arena, LITE_OFFSET_T3_2);
     /* i16[5, 14, 2], at most 288 bytes */
     int16_t *const t3_2_pairs = raot_at(memory->arena, LITE_OFFSET_T3_2_PAIRS);
+    /* i8[1, 6, 7, 8], at most 336 bytes */
+    int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
+    /* i32[48], at most 192 bytes */
+    int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS);
 
     RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
-                 conv_nhwc_integer_requantize_t3_2(in->t0, lite_t1_pairs_58363ea4,
-                                                   lite_t1_bias_9d70a654, lite_t1_scales_ef9ba44a,
-                                                   t3_2, t3_2_pairs, t3_2_sums));
+                 conv_nhwc_integer_requantize_t3_2(
+                     in->t0, lite_t1_pairs_58363ea4, lite_t1_bias_9d70a654, lite_t1_scales_177bec2c,
+                     lite_t1_shifts_a5206c53, t3_2, t3_2_pairs, t3_2_sums));
     RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
                  depthwise_nhwc_integer_requantize_t6_3(
-                     t3_2, lite_depthwise_conv_2d_factors, lite_depthwise_conv_2d_shifts,
-                     lite_t6_windows_5db5074a, lite_t6_bias_ebef2484, t6_3, t6_3_plane, t6_3_sums));
+                     t3_2, lite_t6_windows_25092c60, lite_t6_bias_ebef2484, lite_t6_scales_12a8e5e6,
+                     lite_t6_shifts_62a4b3be, t6_3, t6_3_pairs, t6_3_sums));
     RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
-                 conv_nhwc_integer_requantize_t9_2(t6_3, lite_t7_pairs_96a56ed8,
-                                                   lite_t7_bias_010b2e11, lite_t7_scales_fbfacfce,
-                                                   t9_2, t9_2_pairs, t9_2_sums));
+                 conv_nhwc_integer_requantize_t9_2(
+                     t6_3, lite_t7_pairs_96a56ed8, lite_t7_bias_010b2e11, lite_t7_scales_d2add151,
+                     lite_t7_shifts_3f78cb3a, t9_2, t9_2_pairs, t9_2_sums));
     RAOT_PROFILE(average_pool_nhwc_t10, average_pool_nhwc_t10(t9_2, t10));
     RAOT_PROFILE(matmul_integer_requantize_t13,
                  matmul_integer_requantize_t13(t10, lite_t13_3_pairs_d36dbe3f,
-                                               lite_t13_3_bias_e2e8acac, lite_t13_3_scales_b3419448,
-                                               out->t13, t13_pairs, t13_sums));
+                                               lite_t13_3_bias_e2e8acac, lite_t13_3_scales_08f9060e,
+                                               lite_t13_3_shifts_0cbab42d, out->t13, t13_pairs,
+                                               t13_sums));
     return RAOT_OK;
 }

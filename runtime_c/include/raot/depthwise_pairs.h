@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * depthwise_pairs.h - 3 x 3 convolutions of one channel by SMLAD, four rows at a time.
+ *
+ * Two adjacent rows of a column are a pair of 16-bit integers. `pairs` has sixteen of them for each
+ * column, the first row of which is even. sums[c * up(rows, 4) + r] = bias + the window at row r *
+ * stride of column c * step, in any order of rows and columns of an image. Weights are bytes, three
+ * for each column of the window: weights[x][0], [1] and [3]. Sums wrap; those up to a multiple of
+ * four rows are undefined.
+ *
+ *     raot_gather_columns_s8      the pairs of some columns; outside of the image they are `zero`
+ *     raot_depthwise_pairs_1      up to 28 rows, stride 1
+ *     raot_depthwise_pairs_2      up to 12 rows, stride 2
+ */
+#ifndef RAOT_DEPTHWISE_PAIRS_H
+#define RAOT_DEPTHWISE_PAIRS_H
+
+#include <stdint.h>
+
+#include "gather_pairs.h"
+
+#define RAOT_PAIR_ROWS 16
+
+/* clang-format off */
+#define RAOT_GATHER_COLUMNS(N, T) \
+    /* `count` elements as pairs. */ \
+    static inline void raot_column_pairs_##N(int16_t *to, const T *from, int32_t count, \
+                                             int32_t step) \
+    { \
+        int32_t k = 0; \
+        if (step == 1) { \
+            for (; k + 4 <= count; k += 4) { \
+                raot_pair_channels_##N(to, to + 2, from); \
+                to += 4; \
+                from += 4; \
+            } \
+        } \
+        for (; k + 2 <= count; k += 2) { \
+            raot_pair_store(to, raot_pair_lower((uint32_t)from[0], (uint32_t)from[step])); \
+            to += 2; \
+            from += 2 * step; \
+        } \
+        if (k < count) { \
+            *to = *from; \
+        } \
+    } \
+    __attribute__((noinline, unused)) static void raot_gather_columns_##N##_unpacked( \
+        int16_t *pairs, const T *image, int32_t zero, int32_t rows, int32_t top, \
+        int32_t image_rows, int32_t row_step, int32_t columns, int32_t left, \
+        int32_t image_columns, int32_t column_step) \
+    { \
+        const uint32_t empty = raot_pair_lower((uint32_t)zero, (uint32_t)zero); \
+        const int32_t begin = raot_pair_columns(-top, 1, rows); \
+        const int32_t most = raot_pair_columns(image_rows - top, 1, rows); \
+        const int32_t end = most < begin ? begin : most; \
+        for (int32_t c = 0; c < columns; c++) { \
+            const int32_t x = left + c; \
+            if (x < 0 || x >= image_columns || begin == end) { \
+                raot_pair_fill(pairs, empty, (rows + 1) / 2); \
+            } else { \
+                const T *from = image + x * column_step + (top + begin) * row_step; \
+                int32_t at = begin; \
+                raot_pair_fill(pairs, empty, (begin + 1) / 2); \
+                if (begin % 2 != 0) { \
+                    pairs[at] = *from; \
+                    from += row_step; \
+                    at++; \
+                } \
+                raot_column_pairs_##N(pairs + at, from, end - at, row_step); \
+                for (at = end; at < rows; at++) { \
+                    pairs[at] = (int16_t)zero; \
+                } \
+            } \
+            pairs += 2 * RAOT_PAIR_ROWS; \
+        } \
+    }
+/* clang-format on */
+RAOT_GATHER_COLUMNS(s8, int8_t)
+RAOT_GATHER_COLUMNS(u8, uint8_t)
+#undef RAOT_GATHER_COLUMNS
+
+#if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP)
+/*
+ *     r6, r8, r12, lr, r0, r1    weights of rows 0 and 1, and of rows 1 and 2, of each column
+ *     r3, r7, r10, r11           sums
+ *     r4, r5                     pairs
+ *     r2                         pairs of the tile
+ */
+#define RAOT_PAIR_COLUMN_1(A, B, C, UPPER, LOWER)                                         \
+    "ldr r4, [r2, #" A "]\n ldr r5, [r2, #" B "]\n"                                       \
+    "smlad r3, r4, " UPPER ", r3\n smlatb r7, r4, " UPPER ", r7\n ldr r4, [r2, #" C "]\n" \
+    "smlabt r3, r5, " LOWER ", r3\n smlad r7, r5, " LOWER ", r7\n"                        \
+    "smlad r10, r5, " UPPER ", r10\n smlatb r11, r5, " UPPER ", r11\n"                    \
+    "smlabt r10, r4, " LOWER ", r10\n smlad r11, r4, " LOWER ", r11\n"
+#define RAOT_PAIR_TILE_1                              \
+    RAOT_PAIR_COLUMN_1("0", "4", "8", "r6", "r8")     \
+    RAOT_PAIR_COLUMN_1("64", "68", "72", "r12", "lr") \
+    RAOT_PAIR_COLUMN_1("128", "132", "136", "r0", "r1")
+
+#define RAOT_PAIR_COLUMN_2(A, B, C, D, E, UPPER, LOWER)                                     \
+    "ldr r4, [r2, #" A "]\n ldr r5, [r2, #" B "]\n"                                         \
+    "smlad r3, r4, " UPPER ", r3\n ldr r4, [r2, #" C "]\n"                                  \
+    "smlabt r3, r5, " LOWER ", r3\n smlad r7, r5, " UPPER ", r7\n ldr r5, [r2, #" D "]\n"   \
+    "smlabt r7, r4, " LOWER ", r7\n smlad r10, r4, " UPPER ", r10\n ldr r4, [r2, #" E "]\n" \
+    "smlabt r10, r5, " LOWER ", r10\n smlad r11, r5, " UPPER ", r11\n"                      \
+    "smlabt r11, r4, " LOWER ", r11\n"
+#define RAOT_PAIR_TILE_2                                          \
+    RAOT_PAIR_COLUMN_2("0", "4", "8", "12", "16", "r6", "r8")     \
+    RAOT_PAIR_COLUMN_2("64", "68", "72", "76", "80", "r12", "lr") \
+    RAOT_PAIR_COLUMN_2("128", "132", "136", "140", "144", "r0", "r1")
+
+#define RAOT_PAIR_WINDOW(WORD, UPPER, LOWER)                         \
+    "ldr " LOWER ", [r2, #" WORD "]\n sxtb16 " UPPER ", " LOWER "\n" \
+    "sxtb16 " LOWER ", " LOWER ", ror #8\n pkhbt " UPPER ", " UPPER ", " LOWER ", lsl #16\n"
+
+/*
+ *     [sp], [sp, #4]        pairs of the column, behind its last tile
+ *     [sp, #8], [sp, #12]   sums, bias
+ *     [sp, #16]             saved registers
+ *     [sp, #48]             arguments: columns, bytes of the pairs of all tiles of a column, bytes
+ *                           from column to column
+ */
+/* clang-format off */
+#define RAOT_DEPTHWISE_TILES(STRIDE, ADVANCE) \
+    RAOT_NAKED static void raot_depthwise_tiles_##STRIDE( \
+        RAOT_ARGUMENT int32_t *sums, RAOT_ARGUMENT const int16_t *pairs, \
+        RAOT_ARGUMENT const int8_t *weights, RAOT_ARGUMENT const int32_t *bias, \
+        RAOT_ARGUMENT int32_t columns, RAOT_ARGUMENT int32_t length, RAOT_ARGUMENT int32_t step) \
+    { \
+        __asm volatile( \
+            "push {r4-r8, r10, r11, lr}\n sub sp, #16\n" \
+            "ldr r4, [sp, #52]\n add r4, r1\n strd r1, r4, [sp]\n ldr r3, [r3]\n" \
+            "strd r0, r3, [sp, #8]\n" \
+            RAOT_PAIR_WINDOW("0", "r6", "r8") RAOT_PAIR_WINDOW("4", "r12", "lr") \
+            RAOT_PAIR_WINDOW("8", "r0", "r1") \
+            "1: ldr r2, [sp]\n" \
+            "2: ldr r3, [sp, #12]\n mov r7, r3\n mov r10, r3\n mov r11, r3\n" \
+            RAOT_PAIR_TILE_##STRIDE \
+            "ldr r4, [sp, #8]\n ldr r5, [sp, #4]\n adds r2, #" ADVANCE "\n" \
+            "str r3, [r4]\n str r7, [r4, #4]\n str r10, [r4, #8]\n str r11, [r4, #12]\n" \
+            "adds r4, #16\n str r4, [sp, #8]\n cmp r2, r5\n bne 2b\n" \
+            "ldr r2, [sp]\n ldr r3, [sp, #56]\n ldr r4, [sp, #48]\n add r2, r3\n add r5, r3\n" \
+            "strd r2, r5, [sp]\n subs r4, #1\n str r4, [sp, #48]\n bne 1b\n" \
+            "add sp, #16\n pop {r4-r8, r10, r11, pc}\n"); \
+    } \
+    __attribute__((noinline, unused)) static void raot_depthwise_pairs_##STRIDE( \
+        int32_t *sums, const int16_t *pairs, const int8_t *weights, const int32_t *bias, \
+        int32_t columns, int32_t rows, int32_t step) \
+    { \
+        raot_depthwise_tiles_##STRIDE(sums, pairs, weights, bias, columns, \
+                                      (rows + 3) / 4 * (8 * STRIDE), 64 * step); \
+    }
+/* clang-format on */
+#else
+/* clang-format off */
+#define RAOT_DEPTHWISE_TILES(STRIDE, ADVANCE) \
+    __attribute__((noinline, unused)) static void raot_depthwise_pairs_##STRIDE( \
+        int32_t *sums, const int16_t *pairs, const int8_t *weights, const int32_t *bias, \
+        int32_t columns, int32_t rows, int32_t step) \
+    { \
+        for (int32_t c = 0; c < columns; c++) { \
+            for (int32_t r = 0; r < rows; r++) { \
+                uint32_t sum = (uint32_t)bias[0]; \
+                for (int32_t k = 0; k < 9; k++) { \
+                    const int32_t y = k % 3; \
+                    const int16_t *const column = \
+                        pairs + (c * step + k / 3) * 2 * RAOT_PAIR_ROWS; \
+                    sum += (uint32_t)(column[r * STRIDE + y] * weights[k / 3 * 4 + y + y / 2]); \
+                } \
+                sums[r] = (int32_t)sum; \
+            } \
+            sums += (rows + 3) / 4 * 4; \
+        } \
+    }
+/* clang-format on */
+#endif
+RAOT_DEPTHWISE_TILES(1, "8")
+RAOT_DEPTHWISE_TILES(2, "16")
+#undef RAOT_DEPTHWISE_TILES
+
+/* Sizes of the functions below, by name. */
+struct raot_gather_columns {
+    int32_t zero;
+    int32_t rows;
+    int32_t top;
+    int32_t image_rows;
+    int32_t row_step;
+    int32_t columns;
+    int32_t left;
+    int32_t image_columns;
+    int32_t column_step;
+};
+
+#define raot_gather_columns_s8(pairs, image, sizes)                                           \
+    raot_gather_columns_s8_unpacked(pairs, image, (sizes)->zero, (sizes)->rows, (sizes)->top, \
+                                    (sizes)->image_rows, (sizes)->row_step, (sizes)->columns, \
+                                    (sizes)->left, (sizes)->image_columns, (sizes)->column_step)
+
+#define raot_gather_columns_u8(pairs, image, sizes)                                           \
+    raot_gather_columns_u8_unpacked(pairs, image, (sizes)->zero, (sizes)->rows, (sizes)->top, \
+                                    (sizes)->image_rows, (sizes)->row_step, (sizes)->columns, \
+                                    (sizes)->left, (sizes)->image_columns, (sizes)->column_step)
+
+#endif
