@@ -7,9 +7,12 @@ from __future__ import annotations
 from relax_aot.microkernels._describe import BYTES, Parameters, micro_kernels
 from relax_aot.microkernels.mve import BY_SHIFT, LOWERED, MULTIPLIERS, ROUNDED
 
-POSITIONS = 12
-"""RAOT_PAIR_POSITIONS: positions that are computed by one call."""
-TAPS: Parameters = {"taps": ("1", "3")}
+POSITIONS, WIDE = 12, 24
+"""Positions that are computed by one call."""
+TAPS: Parameters = {
+    "taps": ("1", "3", "1", "3"), "form": ("1", "3", "1_wide", "3_wide"),
+    "most": ("12", "12", "24", "24"), "pairs": ("12", "14", "24", "26"),
+}  # fmt: skip
 BOTH = """local both: i32 = i32($weight)
               local first: i32 = i32(i8(both))
               local weight: i32 = select(($second == index(1)), ((both - first) >> 8:i32), first)"""
@@ -33,8 +36,8 @@ MICRO_KERNELS = (
         "gather_pairs.h",
         """zero -128..127, channels 1..~9, channel_step ~1 | 40, lines 1..~4, first1 0..lines,
         last1 first1..lines, line_step ~400, taps 1..~3, dilation 1..~2, columns 1..wide,
-        first ~-5 | -1 | 0 | 2, stride 1..~3, width 1..~14, column_step ~1 | 3 | channels,
-        wide ~1 | 12 | 14
+        first ~-5 | -1 | 0 | 2, stride 1..~3, width 1..~26, column_step ~1 | 3 | channels,
+        wide ~1 | 12 | 26
         kernel @raot_gather_pairs_$S(%image: $T[span(channels * channel_step,
           last1 - first1 * line_step,
           min(width, first + (taps - 1) * dilation + (columns - 1) * stride + 1) * column_step)]
@@ -53,11 +56,11 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         "multiply_pairs.h",
-        """channels 2..~10 by 2, positions 1..12, lines 1..~70, %pairs -128..255
-        kernel @raot_multiply_pairs_$taps(
-          %weights: i16[channels // 2, lines, $taps, 2], %pairs: i16[lines, 11 + $taps, 2],
+        """channels 2..~10 by 2, positions 1..$most, lines 1..~70, %pairs -128..255
+        kernel @raot_multiply_pairs_$form(
+          %weights: i16[channels // 2, lines, $taps, 2], %pairs: i16[lines, $pairs, 2],
           %bias: i32[channels]
-        ) -> (%sums: i32[channels, 12]) {
+        ) -> (%sums: i32[channels, $most]) {
           for n in 0..channels, p in 0..positions {
             local sum: i32 = %bias[n]
             for j in 0..lines, t in 0..$taps, h in 0..2 {

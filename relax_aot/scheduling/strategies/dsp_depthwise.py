@@ -30,6 +30,8 @@ from relax_aot.scheduling.writer import Writer
 
 ROWS = {1: 28, 2: 12}
 """Rows of results at once, for each stride along them."""
+TILE, GATHER = 58.0, 2.5
+"""Cycles of a tile of four rows, and of gathering an element of contiguous rows."""
 PAIRS = 16
 """Pairs of a column."""
 
@@ -51,9 +53,11 @@ def depthwise_pairs(found: Weighted, w: Writer, context: Context) -> Emit | None
 
 
 def _cost(w: Writer, rows: Axis, columns: Axis) -> float:
-    """Tiles of four rows, and what a column takes besides."""
-    count = greatest(rows.positions, w.bounds)
-    return greatest(columns.positions, w.bounds) * (-(-count // 4) + 0.5)
+    """Cycles, about: of tiles of four rows, and of gathering and storing elements."""
+    count, wide = (greatest(axis.positions, w.bounds) for axis in (rows, columns))
+    tiles = wide * (-(-count // 4) + 0.5) * TILE
+    elements = (wide * columns.stride + 2) * (count * rows.stride + 2)
+    return tiles + elements * (GATHER if rows.step == 1 else 2 * GATHER)
 
 
 def _emit(found: Weighted, w: Writer, axes: tuple[Axis, Axis], constants: frozenset[str]) -> None:

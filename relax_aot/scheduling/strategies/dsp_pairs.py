@@ -21,7 +21,7 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Lit, Load, Store
 from relax_aot.ir.types import DType
-from relax_aot.microkernels.dsp_pairs import POSITIONS
+from relax_aot.microkernels.dsp_pairs import POSITIONS, WIDE
 from relax_aot.scheduling.contraction import Weighted, follow, step_of, stride, symbols_of
 from relax_aot.scheduling.epilogue import (
     Requantization,
@@ -30,6 +30,7 @@ from relax_aot.scheduling.epilogue import (
     quantized_add,
     scale_table,
 )
+from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
@@ -39,6 +40,8 @@ from relax_aot.scheduling.writer import Writer
 
 CHANNELS = 32
 """Channels whose sums are kept at once."""
+PANEL = 4096
+"""Bytes of pairs at most for which more positions are computed at once."""
 ROW_CHANNELS = 128
 """The same for a single position."""
 
@@ -159,21 +162,31 @@ class _Pairs:
         self.joint = roles.column is None and found.joined(*places)
         axis = roles.across
         self.row = interval(found.tiled(self.joint), w.bounds.open)[1] == 1
-        overlap = (axis.taps, axis.stride, axis.dilation) == (3, 1, 1)
-        self.block = self._block(overlap)
-        self.three = overlap and roles.column is not None and not self.row and self.block == 1
-        self.height = 1 if roles.line is None else found.counts[roles.line]
         self.taps = 1 if roles.column is None else found.counts[roles.column]
         self.lines = -(-found.depth // self.taps // 2)
+        overlap = (axis.taps, axis.stride, axis.dilation) == (3, 1, 1)
+        overlap = overlap and roles.column is not None and not self.row
+        self.most = self._most(overlap)
+        self.block = self._block(overlap)
+        self.three = overlap and self.block == 1
         self.group = 4 if self.row else 2
-        self.part = min(ROW_CHANNELS if self.row else CHANNELS, found.channels)
+        part = ROW_CHANNELS if self.row else CHANNELS * POSITIONS // self.most
+        self.part = min(part, found.channels)
+
+    def _most(self, overlap: bool) -> int:
+        """Positions at once: more where they are many, and their pairs take little memory."""
+        pairs = self.lines * (WIDE + 2 if overlap else self.taps * WIDE)
+        count = greatest(self.found.tiled(self.joint), self.w.bounds)
+        if count <= POSITIONS // 2:  # several rows make a block
+            count = greatest(self.found.position_count, self.w.bounds)
+        return WIDE if pairs * 4 <= PANEL and count > POSITIONS else POSITIONS
 
     def _block(self, overlap: bool) -> int:
         """Rows of positions in one block: several short ones where results follow each other."""
         loops = self.found.positions
         if self.roles.column is None or len(loops) != 2 or not loops[1].stop.is_constant:
             return 1
-        count = POSITIONS // max(loops[1].stop.constant, 1)
+        count = self.most // max(loops[1].stop.constant, 1)
         stores = [stmt for stmt in self.rest.after if isinstance(stmt, Store)]
         joined = len(stores) == len(self.rest.after) == 1 and follow(stores[0], loops[0], loops[1])
         return count if joined and count > 1 + overlap else 1
@@ -192,18 +205,18 @@ class _Pairs:
         self.bias = pack.packed_starts(w, 0, self.group)
         if self.one is not None:
             self.table = Table(w, pack, self.one)
-        self.wide = 1 if self.row else POSITIONS + 2 * self.three
+        self.wide = 1 if self.row else self.most + 2 * self.three
         count = self.steps if self.row else self.lines * (1 if self.three else self.taps)
         self.pairs = w.buffer("pairs", DType.I16, count, self.wide, 2)
         self.sums = w.buffer(
-            "sums", DType.I32, round_up(self.part, self.group), 1 if self.row else POSITIONS
+            "sums", DType.I32, round_up(self.part, self.group), 1 if self.row else self.most
         )
         if self.row and self.steps > self.lines * self.taps:
             for half in range(2):
                 end = (Dim.of(self.steps - 1), ZERO, Dim.of(half))
                 w.add(Store(self.pairs, end, Lit(0, DType.I16)))
         if self.block == 1:
-            size = 1 if self.row else POSITIONS
+            size = 1 if self.row else self.most
             with position_tiles(w, found, size, self.joint) as tile:
                 at = tile.at(w)
                 self._gather(at, tile.count, ZERO)
@@ -268,7 +281,8 @@ class _Pairs:
             if self.row:
                 w.micro("raot_multiply_pair_row", **operands, count=self.steps)
             else:
-                name = f"raot_multiply_pairs_{3 if self.three else 1}"
+                wide = "_wide" if self.most == WIDE else ""
+                name = f"raot_multiply_pairs_{3 if self.three else 1}{wide}"
                 lines = self.lines if self.three else self.steps
                 w.micro(name, **operands, positions=count, lines=lines)
             yield first, channels
@@ -287,7 +301,7 @@ class _Pairs:
                 self._bytes(out, first, channels, tile.count, (step_of(store, found.own), near))
                 return
             by_position = step_of(rest.store, found.own) == 1
-            wide = 1 if self.row else POSITIONS
+            wide = 1 if self.row else self.most
             shape = (wide, self.part) if by_position else (self.part, wide)
             staged = w.buffer("staged", one.dtype, *shape)
             moves = (ONE, Dim.of(self.part)) if by_position else (Dim.of(wide), ONE)

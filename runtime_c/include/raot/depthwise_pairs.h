@@ -27,20 +27,28 @@
     static inline void raot_column_pairs_##N(int16_t *to, const T *from, int32_t count, \
                                              int32_t step) \
     { \
-        int32_t k = 0; \
-        if (step == 1) { \
-            for (; k + 4 <= count; k += 4) { \
-                raot_pair_channels_##N(to, to + 2, from); \
-                to += 4; \
-                from += 4; \
-            } \
+        for (; step == 1 && count >= 4; count -= 4) { \
+            raot_pair_channels_##N(to, to + 2, from); \
+            to += 4; \
+            from += 4; \
         } \
-        for (; k + 2 <= count; k += 2) { \
+        for (; count >= 4; count -= 4) { \
+            const uint32_t a = (uint32_t)from[0]; \
+            const uint32_t b = (uint32_t)from[step]; \
+            from += 2 * step; \
+            const uint32_t c = (uint32_t)from[0]; \
+            const uint32_t d = (uint32_t)from[step]; \
+            from += 2 * step; \
+            raot_pair_store(to, raot_pair_lower(a, b)); \
+            raot_pair_store(to + 2, raot_pair_lower(c, d)); \
+            to += 4; \
+        } \
+        for (; count >= 2; count -= 2) { \
             raot_pair_store(to, raot_pair_lower((uint32_t)from[0], (uint32_t)from[step])); \
             to += 2; \
             from += 2 * step; \
         } \
-        if (k < count) { \
+        if (count > 0) { \
             *to = *from; \
         } \
     } \

@@ -2,20 +2,21 @@
 /*
  * multiply_pairs.h - integer contractions of 8-bit weights and 16-bit pairs by SMLAD.
  *
- * Two channels and three output positions are computed together, up to twelve positions per call.
+ * Two channels and three output positions are computed together, up to twelve positions per call,
+ * or 24 in the wide forms.
  * `pairs` are those of gather_pairs.h. Weights are bytes: weights[n / 2][k][h] is that of channel n
  * (even) plus 256 times that of channel n + 1, for element h of pair k. SXTB16 extracts the first
  * of them. The second is not extracted: the sum of products with both, less the sum of products
  * with the first, is 256 times its sum, which is less than 2^23 in magnitude for a block of pairs.
  * Sums wrap.
  *
- *     raot_multiply_pairs_1    the pairs of each k at twelve positions
+ *     raot_multiply_pairs_1    the pairs of each k at twelve (24) positions
  *     raot_multiply_pairs_3    windows of three adjacent columns: k = 3 * line + tap reads
- *                              position p + tap of the fourteen pairs of a line
+ *                              position p + tap of the fourteen (26) pairs of a line
  *     raot_multiply_pair_row   one position, four channels at a time: weights[n / 4][k][n % 4 /
  * 2][h]
  *
- * Channels are computed up to a multiple of two or four. Each has twelve sums (one for
+ * Channels are computed up to a multiple of two or four. Each has twelve or 24 sums (one for
  * raot_multiply_pair_row); those of further positions are undefined.
  */
 #ifndef RAOT_MULTIPLY_PAIRS_H
@@ -27,7 +28,6 @@
 #include "copy.h"
 #include "dsp.h"
 
-#define RAOT_PAIR_POSITIONS 12
 /* Pairs whose weights are read from flash once for all positions: 216 bytes. */
 #define RAOT_PAIR_BLOCK 54
 /* Pairs of a block of raot_multiply_pair_row. */
@@ -80,15 +80,21 @@
 
 /* clang-format off */
 #define RAOT_PAIR_STEPS_1 \
-    RAOT_PAIR_STEP("0", "4", "8", , ) RAOT_PAIR_STEP("48", "52", "56", , ) \
-    RAOT_PAIR_STEP("96", "100", "104", , ) RAOT_PAIR_STEP("144", "148", "152", , ) \
-    RAOT_PAIR_STEP("192", "196", "200", , ) RAOT_PAIR_STEP("240", "244", "248", , ) \
+    RAOT_PAIR_STEP("0", "4", "8", , ) \
+    RAOT_PAIR_STEP("48", "52", "56", , ) \
+    RAOT_PAIR_STEP("96", "100", "104", , ) \
+    RAOT_PAIR_STEP("144", "148", "152", , ) \
+    RAOT_PAIR_STEP("192", "196", "200", , ) \
+    RAOT_PAIR_STEP("240", "244", "248", , ) \
     RAOT_PAIR_STEP("288", "292", "296", , ) \
-    RAOT_PAIR_STEP("336", "340", "344", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) "add.w r2, r2, #384\n"
+    RAOT_PAIR_STEP("336", "340", "344", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #384\n"
 #define RAOT_PAIR_STEPS_OF_TWO_1 \
-    RAOT_PAIR_STEP_OF_TWO("0", "4", , ) RAOT_PAIR_STEP_OF_TWO("48", "52", , ) \
+    RAOT_PAIR_STEP_OF_TWO("0", "4", , ) \
+    RAOT_PAIR_STEP_OF_TWO("48", "52", , ) \
     RAOT_PAIR_STEP_OF_TWO("96", "100", , ) \
-    RAOT_PAIR_STEP_OF_TWO("144", "148", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) "add.w r2, r2, #192\n"
+    RAOT_PAIR_STEP_OF_TWO("144", "148", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #192\n"
 #define RAOT_PAIR_STEPS_3 \
     RAOT_PAIR_LINE("0", "4", "8", "12", "16", , ) \
     RAOT_PAIR_LINE("56", "60", "64", "68", "72", , ) \
@@ -99,6 +105,32 @@
     RAOT_PAIR_LINE_OF_TWO("0", "4", "8", "12", , ) \
     RAOT_PAIR_LINE_OF_TWO("56", "60", "64", "68", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
     "add.w r2, r2, #112\n"
+#define RAOT_PAIR_STEPS_1_wide \
+    RAOT_PAIR_STEP("0", "4", "8", , ) \
+    RAOT_PAIR_STEP("96", "100", "104", , ) \
+    RAOT_PAIR_STEP("192", "196", "200", , ) \
+    RAOT_PAIR_STEP("288", "292", "296", , ) \
+    RAOT_PAIR_STEP("384", "388", "392", , ) \
+    RAOT_PAIR_STEP("480", "484", "488", , ) \
+    RAOT_PAIR_STEP("576", "580", "584", , ) \
+    RAOT_PAIR_STEP("672", "676", "680", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #768\n"
+#define RAOT_PAIR_STEPS_OF_TWO_1_wide \
+    RAOT_PAIR_STEP_OF_TWO("0", "4", , ) \
+    RAOT_PAIR_STEP_OF_TWO("96", "100", , ) \
+    RAOT_PAIR_STEP_OF_TWO("192", "196", , ) \
+    RAOT_PAIR_STEP_OF_TWO("288", "292", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #384\n"
+#define RAOT_PAIR_STEPS_3_wide \
+    RAOT_PAIR_LINE("0", "4", "8", "12", "16", , ) \
+    RAOT_PAIR_LINE("104", "108", "112", "116", "120", , ) \
+    RAOT_PAIR_LINE("208", "212", "216", "220", "224", , ) \
+    RAOT_PAIR_LINE("312", "316", "320", "324", "328", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #416\n"
+#define RAOT_PAIR_STEPS_OF_TWO_3_wide \
+    RAOT_PAIR_LINE_OF_TWO("0", "4", "8", "12", , ) \
+    RAOT_PAIR_LINE_OF_TWO("104", "108", "112", "116", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #208\n"
 
 /*
  * The sums of `channels` channels at some positions, in tiles of three and then of two positions,
@@ -114,8 +146,8 @@
  *     [sp, #88] to [sp, #104] arguments: lines, tiles of three, tiles of two, channels, and bytes
  *                             of the weights of two channels
  */
-#define RAOT_PAIR_TILES(TAPS, PITCH, BYTES, LAST, BYTES_OF_TWO, LAST_OF_TWO) \
-    RAOT_NAKED static void raot_pair_tiles_##TAPS( \
+#define RAOT_PAIR_TILES(FORM, TAPS, ROW, PITCH, BYTES, LAST, BYTES_OF_TWO, LAST_OF_TWO) \
+    RAOT_NAKED static void raot_pair_tiles_##FORM( \
         RAOT_ARGUMENT int32_t *sums, RAOT_ARGUMENT const int16_t *pairs, \
         RAOT_ARGUMENT const int16_t *weights, RAOT_ARGUMENT const int32_t *bias, \
         RAOT_ARGUMENT int32_t lines, RAOT_ARGUMENT int32_t threes, RAOT_ARGUMENT int32_t twos, \
@@ -138,17 +170,17 @@
             "ldr r1, [sp, #48]\n ldr r2, [sp, #16]\n ldr pc, [sp, #4]\n" \
             "5: b.w 5f\n" \
             ".balign 4\n" \
-            "2:\n" RAOT_PAIR_STEPS_##TAPS "bne 2b\n" \
+            "2:\n" RAOT_PAIR_STEPS_##FORM "bne 2b\n" \
             "sub r11, r11, r3\n sub r12, r12, r7\n sub lr, lr, r10\n" \
             "ldr r0, [sp, #20]\n ldr r4, [sp, #28]\n ldr r5, [sp, #32]\n ldr r6, [sp, #52]\n" \
             "cbz r6, 3f\n" \
             "add r3, r4\n add r7, r4\n add r10, r4\n add r11, r5, r11, asr #8\n" \
             "add r12, r5, r12, asr #8\n add lr, r5, lr, asr #8\n b 4f\n" \
-            "3: ldr r1, [r0]\n ldr r2, [r0, #4]\n ldr r4, [r0, #8]\n ldr r5, [r0, #48]\n" \
-            "ldr r6, [r0, #52]\n ldr r8, [r0, #56]\n add r3, r1\n add r7, r2\n add r10, r4\n" \
+            "3: ldr r1, [r0]\n ldr r2, [r0, #4]\n ldr r4, [r0, #8]\n ldr r5, [r0, #" ROW "]\n" \
+            "ldr r6, [r0, #" ROW " + 4]\n ldr r8, [r0, #" ROW " + 8]\n add r3, r1\n add r7, r2\n add r10, r4\n" \
             "add r11, r5, r11, asr #8\n add r12, r6, r12, asr #8\n add lr, r8, lr, asr #8\n" \
-            "4: str r3, [r0]\n str r7, [r0, #4]\n str r10, [r0, #8]\n str r11, [r0, #48]\n" \
-            "str r12, [r0, #52]\n str lr, [r0, #56]\n" \
+            "4: str r3, [r0]\n str r7, [r0, #4]\n str r10, [r0, #8]\n str r11, [r0, #" ROW "]\n" \
+            "str r12, [r0, #" ROW " + 4]\n str lr, [r0, #" ROW " + 8]\n" \
             "ldr r2, [sp, #16]\n ldr r4, [sp, #24]\n adds r0, #12\n str r0, [sp, #20]\n" \
             "adds r2, #12\n str r2, [sp, #16]\n subs r4, #1\n str r4, [sp, #24]\n bne 1b\n" \
             "5: ldr r2, [sp, #12]\n ldr r4, [sp, #96]\n cmp r4, #0\n beq 9f\n" \
@@ -156,23 +188,25 @@
             "6: movs r3, #0\n movs r7, #0\n mov r11, r3\n mov r12, r3\n" \
             "ldr r1, [sp, #48]\n ldr r2, [sp, #16]\n ldr pc, [sp, #8]\n" \
             ".balign 4\n" \
-            "7:\n" RAOT_PAIR_STEPS_OF_TWO_##TAPS "bne 7b\n" \
+            "7:\n" RAOT_PAIR_STEPS_OF_TWO_##FORM "bne 7b\n" \
             "sub r11, r11, r3\n sub r12, r12, r7\n" \
             "ldr r0, [sp, #20]\n ldr r4, [sp, #28]\n ldr r5, [sp, #32]\n ldr r6, [sp, #52]\n" \
             "mov r1, r4\n mov r2, r5\n cbnz r6, 8f\n" \
-            "ldr r4, [r0]\n ldr r1, [r0, #4]\n ldr r5, [r0, #48]\n ldr r2, [r0, #52]\n" \
+            "ldr r4, [r0]\n ldr r1, [r0, #4]\n ldr r5, [r0, #" ROW "]\n ldr r2, [r0, #" ROW " + 4]\n" \
             "8: add r3, r4\n add r7, r1\n add r11, r5, r11, asr #8\n add r12, r2, r12, asr #8\n" \
-            "str r3, [r0]\n str r7, [r0, #4]\n str r11, [r0, #48]\n str r12, [r0, #52]\n" \
+            "str r3, [r0]\n str r7, [r0, #4]\n str r11, [r0, #" ROW "]\n str r12, [r0, #" ROW " + 4]\n" \
             "ldr r2, [sp, #16]\n ldr r4, [sp, #24]\n adds r0, #8\n str r0, [sp, #20]\n" \
             "adds r2, #8\n str r2, [sp, #16]\n subs r4, #1\n str r4, [sp, #24]\n bne 6b\n" \
             "9: ldr r0, [sp, #40]\n ldr r1, [sp, #48]\n ldr r2, [sp]\n ldr r3, [sp, #104]\n" \
-            "ldr r4, [sp, #100]\n adds r0, #96\n str r0, [sp, #40]\n add r1, r3\n str r1, [sp, #48]\n" \
+            "ldr r4, [sp, #100]\n adds r0, #2 * " ROW "\n str r0, [sp, #40]\n add r1, r3\n str r1, [sp, #48]\n" \
             "add r2, r3\n str r2, [sp]\n subs r4, #2\n str r4, [sp, #100]\n bgt.w 10b\n" \
             "add sp, #56\n pop {r4-r8, r10, r11, pc}\n"); \
     }
 /* clang-format on */
-RAOT_PAIR_TILES(1, "48", "44", "7", "32", "3")
-RAOT_PAIR_TILES(3, "56", "116", "3", "88", "1")
+RAOT_PAIR_TILES(1, 1, "48", "48", "44", "7", "32", "3")
+RAOT_PAIR_TILES(3, 3, "48", "56", "116", "3", "88", "1")
+RAOT_PAIR_TILES(1_wide, 1, "96", "96", "44", "7", "32", "3")
+RAOT_PAIR_TILES(3_wide, 3, "96", "104", "116", "3", "88", "1")
 
 /*
  * Four sums over `count` times two pairs.
@@ -231,8 +265,8 @@ static inline int32_t raot_pair_block(int32_t left, int32_t most)
 }
 
 /* clang-format off */
-#define RAOT_MULTIPLY_PAIRS(TAPS, PITCH) \
-    __attribute__((noinline, unused)) static void raot_multiply_pairs_##TAPS( \
+#define RAOT_MULTIPLY_PAIRS(FORM, TAPS, PITCH, WIDE) \
+    __attribute__((noinline, unused)) static void raot_multiply_pairs_##FORM( \
         int32_t *sums, const int16_t *weights, const int16_t *pairs, const int32_t *bias, \
         int32_t channels, int32_t positions, int32_t lines) \
     { \
@@ -242,7 +276,7 @@ static inline int32_t raot_pair_block(int32_t left, int32_t most)
         const int32_t block = raot_pair_block(lines, RAOT_PAIR_BLOCK / TAPS); \
         for (int32_t left = lines; left > 0; left -= block) { \
             const int32_t count = left < block ? left : block; \
-            raot_pair_tiles_##TAPS(sums, pairs, weights, bias, count, threes, twos, channels, \
+            raot_pair_tiles_##FORM(sums, pairs, weights, bias, count, threes, twos, channels, \
                                    4 * TAPS * lines); \
             weights += 2 * TAPS * count; \
             pairs += PITCH * count; \
@@ -250,8 +284,10 @@ static inline int32_t raot_pair_block(int32_t left, int32_t most)
         } \
     }
 /* clang-format on */
-RAOT_MULTIPLY_PAIRS(1, 24)
-RAOT_MULTIPLY_PAIRS(3, 28)
+RAOT_MULTIPLY_PAIRS(1, 1, 24, 12)
+RAOT_MULTIPLY_PAIRS(3, 3, 28, 12)
+RAOT_MULTIPLY_PAIRS(1_wide, 1, 48, 24)
+RAOT_MULTIPLY_PAIRS(3_wide, 3, 52, 24)
 #undef RAOT_MULTIPLY_PAIRS
 
 __attribute__((noinline, unused)) static void
@@ -279,8 +315,8 @@ static inline int32_t raot_pair_first(int32_t both)
 }
 
 /* clang-format off */
-#define RAOT_MULTIPLY_PAIRS(TAPS, PITCH) \
-    __attribute__((noinline, unused)) static void raot_multiply_pairs_##TAPS( \
+#define RAOT_MULTIPLY_PAIRS(FORM, TAPS, PITCH, WIDE) \
+    __attribute__((noinline, unused)) static void raot_multiply_pairs_##FORM( \
         int32_t *sums, const int16_t *weights, const int16_t *pairs, const int32_t *bias, \
         int32_t channels, int32_t positions, int32_t lines) \
     { \
@@ -300,15 +336,17 @@ static inline int32_t raot_pair_first(int32_t both)
                     w += 2 * TAPS; \
                 } \
                 sums[p] = (int32_t)a; \
-                sums[RAOT_PAIR_POSITIONS + p] = (int32_t)b; \
+                sums[WIDE + p] = (int32_t)b; \
             } \
             weights += 2 * TAPS * lines; \
-            sums += 2 * RAOT_PAIR_POSITIONS; \
+            sums += 2 * WIDE; \
         } \
     }
 /* clang-format on */
-RAOT_MULTIPLY_PAIRS(1, 24)
-RAOT_MULTIPLY_PAIRS(3, 28)
+RAOT_MULTIPLY_PAIRS(1, 1, 24, 12)
+RAOT_MULTIPLY_PAIRS(3, 3, 28, 12)
+RAOT_MULTIPLY_PAIRS(1_wide, 1, 48, 24)
+RAOT_MULTIPLY_PAIRS(3_wide, 3, 52, 24)
 #undef RAOT_MULTIPLY_PAIRS
 
 __attribute__((noinline, unused)) static void

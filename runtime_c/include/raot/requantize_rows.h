@@ -66,13 +66,21 @@ struct raot_rows {
  *     [sp, #48]           arguments: rows, sizes
  */
 /* clang-format off */
-#define RAOT_ROWS_SMMUL(X) "smmul " X ", " X ", r3\n"
-#define RAOT_ROWS_SMMULR(X) "qadd " X ", " X ", " X "\n smmulr " X ", " X ", r3\n"
-#define RAOT_ROWS_LOWERED(X) RAOT_ROWS_SMMULR(X) "add " X ", " X ", " X ", asr #31\n"
-#define RAOT_ROWS_ROUNDED(X) "add " X ", r7\n asr " X ", r10\n ssat " X ", #8, " X "\n"
+#define RAOT_ROWS_SMMLA(X) "smmla " X ", " X ", r3, r7\n"
+#define RAOT_ROWS_SMMLAR(X) "qadd " X ", " X ", " X "\n smmlar " X ", " X ", r3, r7\n"
+#define RAOT_ROWS_LOWERED(X) \
+    "qadd " X ", " X ", " X "\n smmulr " X ", " X ", r3\n" \
+    "add " X ", " X ", " X ", asr #31\n add " X ", r7\n"
+#define RAOT_ROWS_ROUNDED(X) "asr " X ", r10\n ssat " X ", #8, " X "\n"
 #define RAOT_ROWS_CONTIGUOUS(X) "strb " X ", [r0], #1\n"
 #define RAOT_ROWS_STRIDED(X) "strb " X ", [r0]\n add r0, r11\n"
-#define RAOT_ROWS_RUN(NAME, SCALE, LEAST, STORE) \
+#define RAOT_ROWS_FOUR_CONTIGUOUS \
+    RAOT_ROWS_CONTIGUOUS("r4") RAOT_ROWS_CONTIGUOUS("r5") \
+    RAOT_ROWS_CONTIGUOUS("r6") RAOT_ROWS_CONTIGUOUS("r8")
+#define RAOT_ROWS_FOUR_STRIDED \
+    "strb r4, [r0]\n strb r5, [r0, r11]\n add r0, r0, r11, lsl #1\n" \
+    "strb r6, [r0]\n strb r8, [r0, r11]\n add r0, r0, r11, lsl #1\n"
+#define RAOT_ROWS_RUN(NAME, SCALE, LEAST, STORE, FOUR) \
     RAOT_NAKED static int32_t NAME( \
         RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const int32_t *sums, \
         RAOT_ARGUMENT const int32_t *scales, RAOT_ARGUMENT const int8_t *shifts, \
@@ -94,7 +102,7 @@ struct raot_rows {
             SCALE("r4") SCALE("r5") SCALE("r6") SCALE("r8") \
             RAOT_ROWS_ROUNDED("r4") RAOT_ROWS_ROUNDED("r5") \
             RAOT_ROWS_ROUNDED("r6") RAOT_ROWS_ROUNDED("r8") \
-            STORE("r4") STORE("r5") STORE("r6") STORE("r8") \
+            FOUR \
             "subs r2, #4\n bge 2b\n" \
             "3: adds r2, #4\n beq 5f\n" \
             "4: ldr r4, [r1], #4\n" SCALE("r4") RAOT_ROWS_ROUNDED("r4") STORE("r4") \
@@ -104,11 +112,12 @@ struct raot_rows {
     }
 #define RAOT_ROWS_NORMAL "cmp r3, #0x40000000\n blt 6f\n"
 #define RAOT_ROWS_RUNS(FORM, SCALE, LEAST) \
-    RAOT_ROWS_RUN(raot_rows_##FORM##_contiguous, SCALE, LEAST, RAOT_ROWS_CONTIGUOUS) \
-    RAOT_ROWS_RUN(raot_rows_##FORM##_strided, SCALE, LEAST, RAOT_ROWS_STRIDED)
+    RAOT_ROWS_RUN(raot_rows_##FORM##_contiguous, SCALE, LEAST, RAOT_ROWS_CONTIGUOUS, \
+                  RAOT_ROWS_FOUR_CONTIGUOUS) \
+    RAOT_ROWS_RUN(raot_rows_##FORM##_strided, SCALE, LEAST, RAOT_ROWS_STRIDED, RAOT_ROWS_FOUR_STRIDED)
 /* clang-format on */
-RAOT_ROWS_RUNS(nearest, RAOT_ROWS_SMMUL, )
-RAOT_ROWS_RUNS(above, RAOT_ROWS_SMMULR, RAOT_ROWS_NORMAL)
+RAOT_ROWS_RUNS(nearest, RAOT_ROWS_SMMLA, )
+RAOT_ROWS_RUNS(above, RAOT_ROWS_SMMLAR, RAOT_ROWS_NORMAL)
 RAOT_ROWS_RUNS(twice, RAOT_ROWS_LOWERED, RAOT_ROWS_NORMAL)
 #else
 #define RAOT_ROWS_RUNS(FORM, LEAST)                                                               \

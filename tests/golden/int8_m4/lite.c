@@ -12,7 +12,7 @@
  *       %t6_3: i8[1, 6, 7, 8], %t6_3.pairs: i16[8, 32], %t6_3.sums: i32[48] = call_kernel
  *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.windows_25092c60, %t6.bias_ebef2484,
  *           %t6.scales_12a8e5e6, %t6.shifts_62a4b3be)  # t6
- *       %t9_2: i8[1, 6, 7, 4], %t9_2.pairs: i16[4, 12, 2], %t9_2.sums: i32[4, 12] = call_kernel
+ *       %t9_2: i8[1, 6, 7, 4], %t9_2.pairs: i16[4, 24, 2], %t9_2.sums: i32[4, 24] = call_kernel
  *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.pairs_96a56ed8, %t7.bias_010b2e11,
  *           %t7.scales_d2add151, %t7.shifts_3f78cb3a)  # t9
  *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)  # t10
@@ -124,7 +124,7 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
 }
 
 /*
- * %t9_2: i8[1, 6, 7, 4], %t9_2.pairs: i16[4, 12, 2], %t9_2.sums: i32[4, 12] = call_kernel
+ * %t9_2: i8[1, 6, 7, 4], %t9_2.pairs: i16[4, 24, 2], %t9_2.sums: i32[4, 24] = call_kernel
  *     @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.pairs_96a56ed8, %t7.bias_010b2e11,
  *     %t7.scales_d2add151, %t7.shifts_3f78cb3a)
  * from t9
@@ -134,8 +134,8 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
     const int32_t *restrict t7_scales, const int8_t *restrict t7_shifts, int8_t *restrict t9_2,
     int16_t *restrict pairs, int32_t *restrict sums)
 {
-    for (int32_t tile = 0; tile < 4; tile++) {
-        const int32_t positions = raot_min_i32(42 - tile * 12, 12);
+    for (int32_t tile = 0; tile < 2; tile++) {
+        const int32_t positions = raot_min_i32(42 - tile * 24, 24);
         const struct raot_gather_pairs sizes = {
             .zero = 0,
             .channels = 8,
@@ -151,22 +151,22 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
             .stride = 1,
             .width = positions,
             .column_step = 8,
-            .wide = 12,
+            .wide = 24,
         };
-        raot_gather_pairs_s8(pairs, &t6_3[tile * 96], &sizes);
-        raot_multiply_pairs_1(sums, t7_pairs, pairs, t7_bias, 4, positions, 4);
+        raot_gather_pairs_s8(pairs, &t6_3[tile * 192], &sizes);
+        raot_multiply_pairs_1_wide(sums, t7_pairs, pairs, t7_bias, 4, positions, 4);
         const struct raot_requantize_rows sizes_2 = {
             .channels = 4,
             .positions = positions,
             .channel_step = 1,
             .step = 4,
-            .sum_step = 12,
+            .sum_step = 24,
             .scale_step = 1,
             .zero = 4,
             .low = 4,
             .high = 127,
         };
-        raot_requantize_rows_above(&t9_2[tile * 48], sums, t7_scales, t7_shifts, &sizes_2);
+        raot_requantize_rows_above(&t9_2[tile * 96], sums, t7_scales, t7_shifts, &sizes_2);
     }
 }
 
@@ -285,7 +285,7 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     int32_t *const t3_2_sums = raot_at(memory->arena, LITE_OFFSET_T3_2_SUMS);
     /* i16[8, 32], at most 512 bytes */
     int16_t *const t6_3_pairs = raot_at(memory->arena, LITE_OFFSET_T6_3_PAIRS);
-    /* i16[4, 12, 2], at most 192 bytes */
+    /* i16[4, 24, 2], at most 384 bytes */
     int16_t *const t9_2_pairs = raot_at(memory->arena, LITE_OFFSET_T9_2_PAIRS);
     /* i16[18, 1, 2], at most 80 bytes */
     int16_t *const t13_pairs = raot_at(memory->arena, LITE_OFFSET_T13_PAIRS);
@@ -293,10 +293,8 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     int8_t *const t10 = raot_at(memory->arena, LITE_OFFSET_T10);
     /* i32[8, 1], at most 32 bytes */
     int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS);
-    /* i32[4, 12], at most 192 bytes */
+    /* i32[4, 24], at most 384 bytes */
     int32_t *const t9_2_sums = raot_at(memory->arena, LITE_OFFSET_T9_2_SUMS);
-    /* i8[1, 6, 7, 4], at most 176 bytes */
-    int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
     /* i8[1, 6, 7, 8], at most 336 bytes */
     int8_t *const t3_2 = raot_at(memory->arena, LITE_OFFSET_T3_2);
     /* i16[5, 14, 2], at most 288 bytes */
@@ -305,6 +303,8 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
     /* i32[48], at most 192 bytes */
     int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS);
+    /* i8[1, 6, 7, 4], at most 176 bytes */
+    int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
 
     RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
                  conv_nhwc_integer_requantize_t3_2(
