@@ -2,7 +2,7 @@
 """Tokens per second of language models on this machine, paired with llama.cpp.
 
     python benchmarks/language_models.py [--runs 40] [--shape S] [--kinds F32,F16,BF16,Q8_0,Q4_0]
-        [--threads 2] [--boards raspberry-pi-4b,jetson-orin-nano-cpu]
+        [--threads 2] [--without-avx512] [--boards raspberry-pi-4b,jetson-orin-nano-cpu]
 
 Models have random weights: S = width 288, hidden 768, 6 layers of 6 heads; M = 768, 2048, 12 layers
 of 12 heads; both with a tied vocabulary of 32000. Decode is one token after 16 and 256 others,
@@ -11,8 +11,10 @@ machine hits both; the median of processor time counts. With several threads, it
 the fastest quarter of elapsed times: others that run on the machine stop one thread, for which
 the rest wait. Our caches of keys and values are float32,
 those of llama.cpp float16, its default. Ours is the library that the project's own CMakeLists.txt
-builds. llama.cpp is the package `llama-cpp-python`; without it, ours is measured alone. With
-`--boards`, the instructions of one decoded token on these emulated boards are counted instead.
+builds, which chooses instructions at run time; `--without-avx512` leaves out those of AVX-512, as
+packages of llama.cpp often do. llama.cpp is the package `llama-cpp-python`; without it, ours is
+measured alone. With `--boards`, the instructions of one decoded token on these emulated boards are
+counted instead.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,9 @@ int bench_start(void) { return lm_threads_start(&threads, &memory) > 0 ? 0 : 1; 
 class Ours:
     """The shipped library, behind functions with plain arguments."""
 
-    def __init__(self, model: Path, quantize: str | None, folder: Path, threads: int) -> None:
+    def __init__(
+        self, model: Path, quantize: str | None, folder: Path, threads: int, flags: Sequence[str]
+    ) -> None:
         import relax_aot as rx
 
         entries = rx.load_llm(model, context=CONTEXT, chunk=CHUNK, tokenizer=False)
@@ -89,7 +93,7 @@ class Ours:
         (folder / "shim.c").write_text(SHIM + (TEAM if threads > 1 else ""))
         build = folder / "build"
         pic = "-DCMAKE_POSITION_INDEPENDENT_CODE=ON"
-        _run("cmake", "-S", str(folder), "-B", str(build), pic)
+        _run("cmake", "-S", str(folder), "-B", str(build), pic, *flags)
         _run("cmake", "--build", str(build))
         (archive,) = build.glob("lib*.a")
         shim, library = str(folder / "shim.c"), str(folder / "lm.so")
@@ -229,7 +233,8 @@ def prompt_of(count: int) -> list[int]:
 def compared(path: Path, kind: str, given: argparse.Namespace, has_peer: bool) -> None:
     """Prints tokens per second of both sides."""
     folder = path.with_name("out")
-    sides: list[Ours | Peer] = [Ours(path, KINDS[kind], folder, given.threads)]
+    flags = ["-DRAOT_AVX512=OFF"] if given.without_avx512 else []
+    sides: list[Ours | Peer] = [Ours(path, KINDS[kind], folder, given.threads, flags)]
     sides += [Peer(path, given.threads)] if has_peer else []
     for what, (ours, *peer) in measured(sides, given.runs, given.threads).items():
         beside = "".join(f"{other:>11.0f} {ours / other:>6.2f}x" for other in peer)
@@ -242,6 +247,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="S")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--without-avx512", action="store_true")
     parser.add_argument("--boards", type=lambda text: text.split(","), default=[])
     given = parser.parse_args()
     from tests.frontends.llm.checkpoints import Llama

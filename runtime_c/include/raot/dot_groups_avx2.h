@@ -171,8 +171,8 @@ raot_dot_tile_avx2(const int32_t bits, const int32_t rows, const int32_t parts,
                 const int32_t skipped = end - block <= RAOT_DOT_AHEAD ? next : 0;
                 const char *const ahead = (const char *)block + RAOT_DOT_AHEAD + skipped;
                 for (int32_t line = 0; line < 64 * bits; line += 64) {
-                    _mm_prefetch(ahead + line, _MM_HINT_T0);
-                    _mm_prefetch(ahead + next + line, _MM_HINT_T0);
+                    _mm_prefetch(ahead + line, _MM_HINT_T1);
+                    _mm_prefetch(ahead + next + line, _MM_HINT_T1);
                 }
             }
             if (bits == 8) {

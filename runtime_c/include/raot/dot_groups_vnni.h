@@ -149,8 +149,8 @@ raot_dot_row_vnni(const int32_t bits, raot_dot_scale *scale_of, const int32_t ha
             const char *const ahead = (const char *)block + RAOT_DOT_AHEAD + skipped;
             RAOT_DOT_UNROLL
             for (int32_t line = 0; line < 64 * bits; line += 64) {
-                _mm_prefetch(ahead + line, _MM_HINT_T0);
-                _mm_prefetch(ahead + line + bytes, _MM_HINT_T0);
+                _mm_prefetch(ahead + line, _MM_HINT_T1);
+                _mm_prefetch(ahead + line + bytes, _MM_HINT_T1);
             }
             RAOT_DOT_UNROLL
             for (int32_t part = 0; part < 32; part += 16) {
