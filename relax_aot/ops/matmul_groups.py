@@ -176,8 +176,8 @@ def _rows_type(x: TensorType, *, multiple: int) -> tuple[TensorType, TensorType]
 
 
 def _rows_lower(k: KernelBuilder, x: Buffer, y: Buffer, scales: Buffer, *, multiple: int) -> None:
-    """Magnitudes are compared as their bits, and sums with ROUNDER round to integers: compilers
-    make vectors of both."""
+    """Magnitudes are compared as their bits, and sums with ROUNDER round to integers, which are
+    their lowest byte: compilers make vectors of both."""
     depth, one = x.shape[-1], Lit(1.0, DType.F32)
     with k.loops(*x.shape[:-1]) as row:
         bits = k.local("bits", DType.I32, Lit(0, DType.I32))
@@ -188,11 +188,14 @@ def _rows_lower(k: KernelBuilder, x: Buffer, y: Buffer, scales: Buffer, *, multi
         step = k.local("step", DType.F32, binary("/", peak, float(MOST)))
         used = k.local("used", DType.F32, Select(binary("<", step, LEAST_NORMAL), one, step))
         k.store(scales[tuple(row)], used)
-        finite = k.local("finite", DType.BOOL, binary("<", peak, math.inf))
+        finite = binary("<", peak, math.inf)
+        kept = k.local(
+            "kept", DType.I32, Select(finite, Lit(-1, DType.I32), Lit(0, DType.I32))
+        )  # fmt: skip
         with k.loops(depth) as (j,):
             rounded = binary("+", binary("/", x[(*row, j)], used), ROUNDER)
-            whole = binary("-", Cast(rounded, DType.I32, "bits"), ROUNDER_BITS)
-            k.store(y[(*row, j)], Cast(Select(finite, whole, Lit(0, DType.I32)), DType.I8))
+            whole = binary("&", Cast(rounded, DType.I32, "bits"), kept)
+            k.store(y[(*row, j)], Cast(whole, DType.I8))
         with k.loops(y.shape[-1] - depth) as (j,):
             k.store(y[(*row, depth + j)], Lit(0, DType.I8))
 

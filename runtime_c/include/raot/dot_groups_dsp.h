@@ -29,8 +29,9 @@
     { \
         __asm__ volatile( \
             "push {r4-r6, lr}\n mov r6, #0xff00ff00\n" \
-            "1: ldr r4, [r1], #4\n ldr r12, [r1], #4\n" FIRST SECOND \
-            "stmia r0!, {r3, r4, r5, r12}\n cmp r1, r2\n bne 1b\n pop {r4-r6, pc}\n"); \
+            "1: .rept 4\n ldr r4, [r1], #4\n ldr r12, [r1], #4\n" FIRST SECOND \
+            "stmia r0!, {r3, r4, r5, r12}\n .endr\n" \
+            "cmp r1, r2\n bne 1b\n pop {r4-r6, pc}\n"); \
     }
 #define RAOT_DOT_DIFFERENCE_DSP(A, B) \
     "sxtb16 " A ", " B ", ror #8\n and " B ", r6, " B ", lsl #8\n ssub16 " B ", " B ", " A "\n"
@@ -42,7 +43,7 @@ RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, RAOT_DOT_EXTENDED_DSP("r3", "r4"),
 /* clang-format on */
 
 /*
- * Four columns of one row, whose sums are increased.
+ * Some groups of one row, four columns after the other; sums begin with the first group.
  *
  *     r4 to r7          integer sums
  *     r1, r2, r3        pairs, weights, scales
@@ -52,24 +53,36 @@ RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, RAOT_DOT_EXTENDED_DSP("r3", "r4"),
  *     [sp]              sums (r0)
  *     [sp, #4]          saved registers
  *     [sp, #36]         argument: scales of the left operand
- *     [sp, #40]         argument: the end of these, or of `scales`
+ *     [sp, #40]         argument: the end of `pairs`
+ *     [sp, #44]         argument: the end of `sums`
+ *     [sp, #48]         argument: bytes of weights from these groups to those of the next columns
+ *     [sp, #52]         argument: bytes of scales from these groups back to those columns
+ *     [sp, #56]         argument: the first scale of the left operand
+ *     [sp, #60]         argument: pairs
+ *     [sp, #64]         argument: 0 where the sums begin
  */
 /* clang-format off */
-#define RAOT_DOT_BEGIN_DSP "push {r0, r4-r8, r10, r11, lr}\n vldmia r0, {s0-s3}\n"
+#define RAOT_DOT_BEGIN_DSP \
+    "push {r0, r4-r8, r10, r11, lr}\n" \
+    "0: ldr r4, [sp, #64]\n vmov s0, s1, r4, r4\n vmov s2, s3, r4, r4\n" \
+    "cbz r4, 1f\n vldmia r0, {s0-s3}\n"
 #define RAOT_DOT_SUMS_DSP(BITS) \
     "vmov s4, s5, r4, r5\n vmov s6, s7, r6, r7\n" \
     "vcvt.f32.s32 s4, s4, #" BITS "\n vcvt.f32.s32 s5, s5, #" BITS "\n" \
     "vcvt.f32.s32 s6, s6, #" BITS "\n vcvt.f32.s32 s7, s7, #" BITS "\n" \
     "vldmia r3, {s8-s11}\n adds r3, #128\n"
-#define RAOT_DOT_GROUP_DSP "ldr r4, [sp, #40]\n cmp r3, r4\n"
+#define RAOT_DOT_GROUP_DSP "ldr r4, [sp, #40]\n cmp r1, r4\n"
 #define RAOT_DOT_OWN_DSP \
-    "ldrd r4, r5, [sp, #36]\n vldmia r4!, {s12}\n str r4, [sp, #36]\n cmp r4, r5\n" \
+    "ldrd r4, r5, [sp, #36]\n vldmia r4!, {s12}\n str r4, [sp, #36]\n cmp r1, r5\n" \
     "vmul.f32 s8, s8, s12\n vmul.f32 s9, s9, s12\n" \
     "vmul.f32 s10, s10, s12\n vmul.f32 s11, s11, s12\n"
 #define RAOT_DOT_END_DSP \
     "vfma.f32 s0, s4, s8\n vfma.f32 s1, s5, s9\n" \
     "vfma.f32 s2, s6, s10\n vfma.f32 s3, s7, s11\n" \
-    "bne 1b\n pop {r0}\n vstmia r0, {s0-s3}\n pop {r4-r8, r10, r11, pc}\n"
+    "bne 1b\n ldr r0, [sp]\n vstmia r0!, {s0-s3}\n str r0, [sp]\n" \
+    "ldrd r4, r5, [sp, #44]\n ldrd r6, r7, [sp, #52]\n ldr r1, [sp, #60]\n" \
+    "add r2, r5\n subs r3, r3, r6\n str r7, [sp, #36]\n cmp r0, r4\n bne 0b\n" \
+    "pop {r0, r4-r8, r10, r11, pc}\n"
 
 /* One step of four: `FIRST` begins the sums. */
 #define RAOT_DOT_WEIGHTS_DSP(FIRST, A, W) \
@@ -107,7 +120,10 @@ RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, RAOT_DOT_EXTENDED_DSP("r3", "r4"),
     RAOT_NAKED static void NAME( \
         RAOT_ARGUMENT float *sums, RAOT_ARGUMENT const uint32_t *pairs, \
         RAOT_ARGUMENT const void *weights, RAOT_ARGUMENT const float *scales, \
-        RAOT_ARGUMENT const float *own, RAOT_ARGUMENT const float *end) \
+        RAOT_ARGUMENT const float *own, RAOT_ARGUMENT const uint32_t *pairs_end, \
+        RAOT_ARGUMENT const float *sums_end, RAOT_ARGUMENT int32_t skip, \
+        RAOT_ARGUMENT int32_t back, RAOT_ARGUMENT const float *own_begin, \
+        RAOT_ARGUMENT const uint32_t *pairs_begin, RAOT_ARGUMENT int32_t first) \
     { \
         __asm__ volatile(TEXT); \
     }
@@ -116,24 +132,6 @@ RAOT_DOT_BLOCK_DSP(raot_dot_group_q4, RAOT_DOT_Q4_DSP(RAOT_DOT_GROUP_DSP))
 RAOT_DOT_BLOCK_DSP(raot_dot_block_q8, RAOT_DOT_Q8_DSP(RAOT_DOT_OWN_DSP))
 RAOT_DOT_BLOCK_DSP(raot_dot_block_q4, RAOT_DOT_Q4_DSP(RAOT_DOT_OWN_DSP))
 /* clang-format on */
-
-/* Four columns of some groups of a row. */
-__attribute__((always_inline)) static inline void
-raot_dot_four_dsp(const int32_t bits, const int32_t blocks, float *sums, const uint32_t *pairs,
-                  const void *weights, const float *scales, const float *own, int32_t groups)
-{
-    const float *const end = blocks ? own + groups : scales + groups * RAOT_GROUP_COLUMNS;
-
-    if (blocks && bits == 8) {
-        raot_dot_block_q8(sums, pairs, weights, scales, own, end);
-    } else if (blocks) {
-        raot_dot_block_q4(sums, pairs, weights, scales, own, end);
-    } else if (bits == 8) {
-        raot_dot_group_q8(sums, pairs, weights, scales, own, end);
-    } else {
-        raot_dot_group_q4(sums, pairs, weights, scales, own, end);
-    }
-}
 
 /* All columns of some groups of a row, from the group `first` on. */
 __attribute__((always_inline)) static inline void
@@ -144,25 +142,33 @@ raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const in
     const int32_t bytes = RAOT_DSP_GROUP * bits / 2; /* of a group of four columns */
     const int32_t rest = sizes->groups - first;
     const int32_t count = rest < RAOT_DSP_GROUPS ? rest : RAOT_DSP_GROUPS;
-    const int8_t *block = (const int8_t *)weights + first * bytes;
+    const int32_t skip = (sizes->groups - count) * bytes;
+    const int32_t back = (count * RAOT_GROUP_COLUMNS - 4) * (int32_t)sizeof(float);
+    const int8_t *const block = (const int8_t *)weights + first * bytes;
+    const float *const scale = scales + first * RAOT_GROUP_COLUMNS;
     const int8_t *const from = left + first * RAOT_DSP_GROUP;
+    const float *const some = own + first;
+    const float *const end = sums + (sizes->columns + 3) / 4 * 4;
     uint32_t pairs[RAOT_DSP_GROUPS * RAOT_DSP_GROUP / 2];
+    const uint32_t *const last = pairs + count * RAOT_DSP_GROUP / 2;
 
     if (bits == 8) {
         raot_dot_pairs_q8(pairs, from, from + count * RAOT_DSP_GROUP);
     } else {
         raot_dot_pairs_q4(pairs, from, from + count * RAOT_DSP_GROUP);
     }
-    for (int32_t c = 0; c < sizes->columns; c += 4) {
-        if (first == 0) {
-            sums[c] = 0.0f;
-            sums[c + 1] = 0.0f;
-            sums[c + 2] = 0.0f;
-            sums[c + 3] = 0.0f;
-        }
-        raot_dot_four_dsp(bits, blocks, sums + c, pairs, block,
-                          scales + first * RAOT_GROUP_COLUMNS + c, own + first, count);
-        block += sizes->groups * bytes;
+    if (blocks && bits == 8) {
+        raot_dot_block_q8(sums, pairs, block, scale, some, last, end, skip, back, some, pairs,
+                          first);
+    } else if (blocks) {
+        raot_dot_block_q4(sums, pairs, block, scale, some, last, end, skip, back, some, pairs,
+                          first);
+    } else if (bits == 8) {
+        raot_dot_group_q8(sums, pairs, block, scale, some, last, end, skip, back, some, pairs,
+                          first);
+    } else {
+        raot_dot_group_q4(sums, pairs, block, scale, some, last, end, skip, back, some, pairs,
+                          first);
     }
 }
 

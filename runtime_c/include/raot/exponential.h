@@ -33,7 +33,7 @@ static inline float raot_nearestf(float x, int32_t *whole)
 /* 2^n for -127 < n < 128. */
 static inline float raot_powerf(int32_t n)
 {
-    return raot_of_bitsf(((uint32_t)n + 127u) << 23);
+    return raot_of_bitsf(((uint32_t)n << 23) + (127u << 23));
 }
 
 /* x * 2^n for x near 1 and |n| <= 252; rounded once. */
@@ -70,7 +70,7 @@ static inline int32_t raot_exp_partsf(float x, struct raot_pairf *part)
     return whole;
 }
 
-/* exp(x) * 2^shift as a pair, for |x| < 40 and |shift| <= 1. */
+/* exp(x) * 2^shift as a pair, for |x| < 87.5 and |shift| <= 1. */
 static inline struct raot_pairf raot_exp_pairf(float x, int32_t shift)
 {
     struct raot_pairf part;
@@ -84,9 +84,26 @@ static inline struct raot_pairf raot_exp_pairf(float x, int32_t shift)
     return part;
 }
 
+/* On targets without vectors, a branch is cheaper than what it skips: for |x| < 87.5, results are
+ * scaled by one power of 2, with the same rounding. What is rare stays outside of loops. */
+#if defined(__GNUC__) && !defined(RAOT_DEVICE) && !defined(__SSE2__) && !defined(__aarch64__) && \
+    !defined(__ARM_FEATURE_MVE) && !defined(__OPTIMIZE_SIZE__)
+#define RAOT_EXP_BRANCHES 1
+
+/* Whether |x| < 87.5: exp(x) is 2^n times a number near 1, where 2^n is no subnormal. */
+static inline int raot_exp_is_near(float x)
+{
+    return (raot_bitsf(x) & 0x7fffffffu) < 0x42af0000u;
+}
+
+#define RAOT_EXP_FAR __attribute__((noinline, unused)) static
+#else
+#define RAOT_EXP_FAR static inline
+#endif
+
 #if !defined(RAOT_VECTOR_FUNCTIONS)
-/* Without branches, so that loops vectorize: above 105 the result is 0 or infinite. */
-static inline float raot_expf(float x)
+/* Without branches, so that loops vectorize. */
+RAOT_EXP_FAR float raot_exp_farf(float x)
 {
     const float above = x > -105.0f ? x : -105.0f;
     const float bounded = above < 105.0f ? above : 105.0f;
@@ -95,6 +112,20 @@ static inline float raot_expf(float x)
     const float result = raot_scalef(1.0f + part.high, n);
 
     return raot_isnanf(x) ? RAOT_NAN : result;
+}
+
+/* e^x: 0 or infinite above 105. */
+static inline float raot_expf(float x)
+{
+#if defined(RAOT_EXP_BRANCHES)
+    if (raot_exp_is_near(x)) {
+        struct raot_pairf part;
+        const int32_t n = raot_exp_partsf(x, &part);
+
+        return (1.0f + part.high) * raot_powerf(n);
+    }
+#endif
+    return raot_exp_farf(x);
 }
 
 /* exp(x - peak) for x <= peak. */
@@ -337,24 +368,12 @@ static inline float raot_tanhf(float x)
 #endif
 
 #if !defined(RAOT_VECTOR_FUNCTIONS)
-/* 1 / (1 + exp(-x)) */
-static inline float raot_sigmoidf(float x)
+/* 1 / (1 + e), for the pair e = exp(-|x|). */
+static inline float raot_sigmoid_of_expf(float x, struct raot_pairf e)
 {
-    struct raot_pairf part;
-    struct raot_pairf e;
-    struct raot_pairf sum;
-    int32_t n;
+    struct raot_pairf sum = raot_pair_sumf(1.0f, e.high);
     float q;
-    const float a = raot_absf(x);
 
-    if (!(a < 105.0f)) {
-        return raot_isnanf(x) ? RAOT_NAN : x > 0.0f ? 1.0f : 0.0f;
-    }
-    n = raot_exp_partsf(-a, &part);
-    e = raot_pair_sumf(1.0f, part.high);
-    e.low = raot_scalef(e.low + part.low, n);
-    e.high = raot_scalef(e.high, n);
-    sum = raot_pair_sumf(1.0f, e.high);
     sum.low += e.low;
     if (x < 0.0f) {
         q = e.high / sum.high;
@@ -366,6 +385,36 @@ static inline float raot_sigmoidf(float x)
     /* The correction is about half a unit of q, so 1 / sum within 4 % suffices, without a
      * division. */
     return raot_madf(e.low, raot_madf(sum.high, -0.5f, 1.457f), q);
+}
+
+#if defined(RAOT_EXP_BRANCHES)
+RAOT_EXP_FAR float raot_sigmoid_farf(float x)
+{
+    return x > 0.0f ? 1.0f : raot_exp_farf(x);
+}
+#endif
+
+/* 1 / (1 + exp(-x)) */
+static inline float raot_sigmoidf(float x)
+{
+#if defined(RAOT_EXP_BRANCHES)
+    return raot_exp_is_near(x) ? raot_sigmoid_of_expf(x, raot_exp_pairf(-raot_absf(x), 0))
+                               : raot_sigmoid_farf(x);
+#else
+    struct raot_pairf part;
+    struct raot_pairf e;
+    int32_t n;
+    const float a = raot_absf(x);
+
+    if (!(a < 105.0f)) {
+        return raot_isnanf(x) ? RAOT_NAN : x > 0.0f ? 1.0f : 0.0f;
+    }
+    n = raot_exp_partsf(-a, &part);
+    e = raot_pair_sumf(1.0f, part.high);
+    e.low = raot_scalef(e.low + part.low, n);
+    e.high = raot_scalef(e.high, n);
+    return raot_sigmoid_of_expf(x, e);
+#endif
 }
 #endif
 
