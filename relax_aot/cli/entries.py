@@ -52,6 +52,7 @@ def write_several(
             "arena_bytes": project.arena_bytes,
             "state_bytes": project.state_bytes,
             "const_bytes": project.const_bytes,
+            **({"generate_arena_bytes": generate} if (generate := project.generate_bytes) else {}),
         },
         "entries": {
             name: {
@@ -80,6 +81,8 @@ def write_several(
         f"project: arena {project.arena_bytes} bytes, state {project.state_bytes} bytes,"
         f" constants {project.const_bytes} bytes"
     )
+    if project.generate_bytes:
+        lines.append(f"generate: arena {project.generate_bytes} bytes, with that of the entries")
     return figures, lines
 
 

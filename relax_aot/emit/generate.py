@@ -79,6 +79,17 @@ class GenerateView:
     """The lengths of caches that keep the last tokens, as parts of names."""
     draft: str = ""
     """The length of the caches of a draft model, as a part of names; nothing without one."""
+    apart: bool = False
+    """Whether the weights are a block of their own."""
+
+    @property
+    def memory_const(self) -> str:
+        return "" if self.apart else "const "
+
+    @property
+    def usage(self) -> str:
+        """What else the chat takes."""
+        return " [--weights FILE]" if self.apart else ""
 
     @property
     def logits(self) -> str:
@@ -118,6 +129,7 @@ class GenerateView:
 
 @dataclass(frozen=True, slots=True)
 class GenerateSources:
+    view: GenerateView
     files: dict[str, str]
     unit: str
     header: str
@@ -138,6 +150,13 @@ def _memory(shared: Interface) -> tuple[bool, bool, str, str, str, str, str, str
     macro = f"{shared.prefix}_GENERATE_ARENA_BYTES"
     words = "the arena of the entries", "the arena"
     return False, True, arena.member, macro, "0", f"{arena.macro}_BYTES", *words
+
+
+def generate_bytes(arena: int, rows: int, words: int, context: int, text_bytes: int) -> int:
+    """What the macro of the header says: behind the arena, in which the tokenizer works, `rows`
+    rows of logits, tokens, a bit for each of `words` tokens, and the text of one."""
+    parts = (max(arena, 8192), 4 * rows * words, 4 * context, words // 8 + 1, text_bytes)
+    return sum(-(-part // 64) * 64 for part in parts)
 
 
 def emit_generate(
@@ -161,7 +180,7 @@ def emit_generate(
         name, prefix, VERSION, *_memory(shared),
         length.c_name, length.macro, prefill.dims[0].macro if has_dims else "1",
         prefill.dims[0].c_name if has_dims else "", has_dims, len(ends),
-        ", ".join(map(str, [*ends, -1])), chat_view(chat),
+        ", ".join(map(str, [*ends, -1])), chat_view(chat), apart=shared.weights_apart,
     )  # fmt: skip
     if verify is not None:
         (rows,) = verify.dims
@@ -176,7 +195,7 @@ def emit_generate(
     cmake = render("llm/chat.cmake.j2", generate=view)
     about = render("llm/chat.md.j2", generate=view)
     return GenerateSources(
-        files, f"{name}_generate.c", f"{name}_generate.h", readme, program, cmake, about
+        view, files, f"{name}_generate.c", f"{name}_generate.h", readme, program, cmake, about
     )  # fmt: skip
 
 

@@ -103,6 +103,8 @@ class TokenizerSources:
     header: str
     block_macro: str
     readme: str
+    text_bytes: int
+    """Room for the text of one token."""
 
 
 def emit_tokenizer(tokenizer: Tokenizer, name: str, form: str = "auto") -> TokenizerSources:
@@ -133,6 +135,7 @@ def emit_tokenizer(tokenizer: Tokenizer, name: str, form: str = "auto") -> Token
     return TokenizerSources(
         files, blocks, f"{name}_tokenizer.c", f"{name}_tokenizer.h",
         f"{view.prefix}_TOKENIZER_FILE", render("llm/tokenizer.md.j2", tokenizer=view),
+        view.text_bytes,
     )  # fmt: skip
 
 

@@ -62,6 +62,8 @@ class EntriesProject:
     const_bytes: int
     units: tuple[str, ...]
     foreign: frozenset[str]
+    generate_bytes: int = 0
+    """Of the arena with which a text is generated; 0 where none is."""
 
     @property
     def bounded(self) -> tuple[DimField, ...]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relax_aot.emit.generate import emit_generate
+from relax_aot.emit.generate import emit_generate, generate_bytes
 from relax_aot.emit.render import render
 from relax_aot.emit.tokenizer import emit_tokenizer
 from relax_aot.frontends.llm import DRAFT, DRAFT_LENGTH
 from relax_aot.frontends.llm.text_files import TextFiles
 from relax_aot.project import runtime_headers
+from relax_aot.project.board_program import BoardProgram, board_program, has_board_program
 from relax_aot.project.companions import Companion, with_companions, with_sections
 from relax_aot.project.entries import EntriesProject
 from relax_aot.version import VERSION
@@ -35,12 +36,22 @@ def with_text(project: EntriesProject, text: TextFiles, form: str = "auto") -> E
     if prefill.outputs[0].type.rank == 1 and project.shared.lengths:
         drafted = DRAFT_LENGTH if DRAFT + "decode" in interfaces else ""
         loop = emit_generate(project.shared, prefill, text.ends, text.chat, verify, drafted)
-        chats = project.board.family in HOSTED and not project.shared.weights_apart
-        texts = loop.files | (loop.chat if chats else {})
+        chats = project.board.family in HOSTED
+        program = BoardProgram({}, "")
+        if has_board_program(project):
+            units = [*project.units, sources.unit, loop.unit]
+            program = board_program(project, loop.view, units)
+        texts = loop.files | program.files | (loop.chat if chats else {})
         code = {path: content.encode() for path, content in texts.items()}
         cmake = loop.chat_cmake if chats else ""
-        readme = loop.readme + (loop.chat_readme if chats else "")
+        readme = loop.readme + (loop.chat_readme if chats else "") + program.readme
         parts.append(Companion(loop.unit, loop.header, code, readme, cmake=cmake))
+        if not project.shared.device:
+            rows = 1 if verify is None else verify.dims[0].symbol.high
+            words = prefill.outputs[0].type.elements.constant
+            context = max(project.shared.capacities.values())
+            need = generate_bytes(project.arena_bytes, rows, words, context, sources.text_bytes)
+            project = replace(project, generate_bytes=need)
     return with_companions(project, parts)
 
 

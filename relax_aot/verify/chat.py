@@ -19,9 +19,7 @@ PROGRAM = "chat"
 def build_chat(project: EntriesProject) -> Path:
     """Build the program, or find it in the cache."""
     if CHAT not in project.files:
-        raise RelaxAotError(
-            f"{project.name} has no chat: its weights are too large to be linked into a program"
-        )
+        raise RelaxAotError(f"{project.name} has no chat: it is not for this machine")
     compiler = host_compiler()
     flags = ["-std=c11", *host_flags(compiler), *OPTIMISE_FLAGS]
     files = {n: c for n, c in project.files.items() if n.endswith((".c", ".h", ".bin"))}
