@@ -61,7 +61,7 @@ GOLDEN = Path("tests/golden")
 """Generated projects, which are as long as their models need."""
 
 CODE = {".py", ".c", ".h", ".j2", ".S", ".ld", ".sh", ".cmake", ".cu", ".cuh"}
-DATA = {".onnx", ".npz", ".npy", ".wav", ".png", ".bin", ".gz"}
+DATA = {".onnx", ".npz", ".npy", ".wav", ".png", ".bin", ".gz", ".gguf"}
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:

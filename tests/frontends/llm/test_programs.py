@@ -140,6 +140,7 @@ def test_a_board_writes_the_text_of_the_host(folder: Path, weights: str, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_no_call_of_the_heap(folder: Path, tmp_path: Path) -> None:
     said = project(folder, tmp_path)
     units = ["toy.c", "toy_weights.c", "toy_tokenizer.c", "toy_generate.c"]
