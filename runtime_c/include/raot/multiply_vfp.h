@@ -226,20 +226,20 @@ __attribute__((noinline, unused)) static void raot_wide_row_f32(const struct rao
             const float *a = left + i * levels[0].left + j * levels[1].left;
             const float *b = right + i * levels[0].right + j * levels[1].right;
             int32_t count = levels[2].count;
-            int32_t fours = levels[2].left == 1 ? count / 4 : 0;
+            int32_t groups = levels[2].left == 1 ? count / 4 : 0;
 
-            count -= 4 * fours;
+            count -= 4 * groups;
             /* clang-format off */
             __asm__ volatile(
-                "vldmia %[sums], {s0-s15}\n cmp %[fours], #0\n beq 2f\n"
+                "vldmia %[sums], {s0-s15}\n cmp %[groups], #0\n beq 2f\n"
                 "1: vldmia %[a]!, {s16-s19}\n"
                 RAOT_ROW_STEP(s16) RAOT_ROW_STEP(s17) RAOT_ROW_STEP(s18)
-                "subs %[fours], #1\n" RAOT_ROW_STEP(s19) "bne 1b\n"
+                "subs %[groups], #1\n" RAOT_ROW_STEP(s19) "bne 1b\n"
                 "2: cmp %[count], #0\n beq 4f\n"
                 "3: vldr s16, [%[a]]\n add %[a], %[left]\n"
                 "subs %[count], #1\n" RAOT_ROW_STEP(s16) "bne 3b\n"
                 "4: vstmia %[sums], {s0-s15}\n"
-                : [a] "+r"(a), [b] "+r"(b), [fours] "+r"(fours), [count] "+r"(count)
+                : [a] "+r"(a), [b] "+r"(b), [groups] "+r"(groups), [count] "+r"(count)
                 : [sums] "r"(sums), [left] "r"(4 * levels[2].left),
                   [skip] "r"(4 * levels[2].right - 64)
                 : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12",
@@ -427,7 +427,7 @@ raot_copy_rows_f32(float *to, const float *left, int32_t left_row, int32_t left_
         const float *b = left + left_row;
         const float *c = b + left_row;
         const float *d = c + left_row;
-        int32_t fours = count / 4;
+        int32_t groups = count / 4;
         __asm__ volatile(
             "1: vldr s0, [%[a]]\n vldr s1, [%[b]]\n vldr s2, [%[c]]\n vldr s3, [%[d]]\n"
             "vldr s4, [%[a], #4]\n vldr s5, [%[b], #4]\n"
@@ -437,9 +437,9 @@ raot_copy_rows_f32(float *to, const float *left, int32_t left_row, int32_t left_
             "vldr s12, [%[a], #12]\n vldr s13, [%[b], #12]\n"
             "vldr s14, [%[c], #12]\n vldr s15, [%[d], #12]\n"
             "add %[a], #16\n add %[b], #16\n add %[c], #16\n add %[d], #16\n"
-            "subs %[fours], #1\n vstmia %[to]!, {s0-s15}\n bne 1b\n"
+            "subs %[groups], #1\n vstmia %[to]!, {s0-s15}\n bne 1b\n"
             : [to] "+r"(to), [a] "+r"(left), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d),
-              [fours] "+r"(fours)
+              [groups] "+r"(groups)
             :
             : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12",
               "s13", "s14", "s15", "memory", "cc");
