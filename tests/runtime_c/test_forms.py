@@ -19,7 +19,7 @@ INCLUDE = ROOT / "runtime_c" / "include"
 PARTS = (
     "functions_mve.h", "functions_x86.h", "multiply_mve.h", "multiply_vfp.h",
     *(f"multiply_groups_{form}.h" for form in ("lanes", "mve", "vfp")),
-    *(f"dot_groups_{form}.h" for form in ("avx2", "dsp", "mve", "neon", "vnni")),
+    *(f"dot_groups_{form}.h" for form in ("asimd", "avx2", "dsp", "mve", "neon", "vnni")),
 )  # fmt: skip
 """Included by other headers for the cores that have the instructions."""
 HEADERS = sorted(
