@@ -15,7 +15,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.project.board import Board
 from relax_aot.project.timing import Timing
 from relax_aot.toolchain import tools
-from relax_aot.toolchain.disassembly import Instruction, instructions
+from relax_aot.toolchain.disassembly import HELIUM, Instruction, instructions
 
 HALFWORDS_PER_CYCLE = 1.0
 """What a core takes of its instructions while the line behind them is read ahead."""
@@ -67,6 +67,7 @@ class Estimator:
         self._timing = board.timing
         self._elf = elf
         self._prefix = board.prefix
+        self._machine = HELIUM if "mve" in board.features else ""
 
     def cycles(self, blocks: Sequence[BlockRuns]) -> list[float]:
         """One figure for each block, with the core's factor."""
@@ -75,7 +76,7 @@ class Estimator:
         start = min(block.address for block in blocks)
         stop = max(block.address + 4 * block.length for block in blocks)
         changed = self._elf.stat().st_mtime_ns
-        code = instructions(self._elf, changed, self._prefix, start, stop)
+        code = instructions(self._elf, changed, self._prefix, start, stop, self._machine)
         places = [instruction.address for instruction in code]
         found = []
         for block in blocks:

@@ -15,6 +15,10 @@ from relax_aot.toolchain import tools
 _LINE = re.compile(r"\s*([0-9a-f]+):\t([0-9a-f ]+?)\s*\t(\S+)\s*([^;@\n]*)")
 
 
+HELIUM = "armv8.1-m.main"
+"""The machine without whose name GNU's disassembler reads vectors as those of a coprocessor."""
+
+
 class DisassemblyError(RelaxAotError):
     """The disassembler does not read a program."""
 
@@ -32,12 +36,14 @@ class Instruction:
 
 @lru_cache(maxsize=2)
 def instructions(
-    elf: Path, _changed: int, prefix: str, start: int, stop: int
+    elf: Path, _changed: int, prefix: str, start: int, stop: int, machine: str = ""
 ) -> tuple[Instruction, ...]:
-    """Those from address `start` to `stop`, in order."""
+    """Those from address `start` to `stop`, in order. `machine`: the name of GNU's disassembler
+    for an architecture that it does not read from the file."""
     program = tools.find(f"{prefix}objdump")
+    named = ["-m", machine] if machine else []
     done = subprocess.run(
-        [program, "-d", f"--start-address={start:#x}", f"--stop-address={stop:#x}", elf],
+        [program, "-d", *named, f"--start-address={start:#x}", f"--stop-address={stop:#x}", elf],
         capture_output=True,
         text=True,
         check=False,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -25,7 +26,7 @@ from relax_aot.project.board import list_boards, load_board, read_board
 from relax_aot.project.board_table import BoardError
 from relax_aot.project.timing import Timing
 from relax_aot.toolchain.build import Image
-from relax_aot.toolchain.disassembly import Instruction
+from relax_aot.toolchain.disassembly import HELIUM, Instruction, instructions
 from relax_aot.verify.emulate import build_image
 from relax_aot.verify.job import Job, run_job
 from relax_aot.verify.profile import profile, read_measured
@@ -135,6 +136,22 @@ def test_a_wrong_table_is_refused(old: str, new: str, said: str, tmp_path: Path)
 
 
 # On an emulated board
+
+
+@pytest.mark.qemu
+def test_vectors_of_helium_have_names(tmp_path: Path) -> None:
+    """Unless told the architecture, GNU's disassembler reads them as those of a coprocessor."""
+    elf = tmp_path / "code.elf"
+    source = '__asm(".globl go\\n go: vmlava.s8 r2, q1, q2\\n vldrb.u8 q0, [r1], #16");'
+    (tmp_path / "code.c").write_text(source)
+    board = load_board("mps3-an547")
+    command = [f"{board.prefix}gcc", *board.flags, "-nostdlib", "-Wl,-Ttext=0,-e,go"]
+    subprocess.run([*command, "-o", str(elf), str(tmp_path / "code.c")], check=True)
+    code = instructions(elf, 0, board.prefix, 0, 8, HELIUM)
+    assert [one.name for one in code] == ["vmlava.s8", "vldrb.u8"]
+    # Two cycles each, at once.
+    one = BlockRuns(0, 200, 2, 0, 0, 0, 0)
+    assert Estimator(elf, board).cycles([one]) == [100 * 2]
 
 
 @cache
