@@ -24,7 +24,7 @@ from dataclasses import replace
 from math import prod
 
 from relax_aot.fusion.accesses import Access, accesses, stores
-from relax_aot.ir.bounds import GREATEST
+from relax_aot.ir.bounds import GREATEST, interval
 from relax_aot.ir.builder import At
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, FloorDiv, Mod, prove_le, prove_lt
 from relax_aot.ir.loops import (
@@ -144,6 +144,29 @@ def _with_loops(bounds: Bounds, loops: tuple[For, ...]) -> Bounds:
 
 
 # What a kernel stores
+
+
+def windows_overlap(access: Access, bounds: Bounds) -> bool:
+    """Whether the iterations of two loops access an element several times, as the windows of a
+    convolution do whose stride is less than their extent."""
+    extents: dict[str, Dim] = {}
+    for loop in access.ranges:
+        if not all(name in bounds for name in loop.start.symbols | loop.stop.symbols):
+            return False
+        bounds = bounds.with_value(loop.variable, loop.start, loop.stop - 1)
+        extents[loop.variable] = loop.extent
+    for dim in access.at:
+        found = strides(dim, extents)
+        steps = [] if found is None else [*found[0].items()]
+        if len(steps) < 2 or not all(step.is_constant for _, step in steps):
+            continue
+        reach = 0
+        for name, step in sorted(steps, key=lambda pair: abs(pair[1].constant)):
+            if reach >= abs(step.constant):
+                return True
+            extent = interval(extents[name], bounds)[1]
+            reach += abs(step.constant) * (extent - 1)
+    return False
 
 
 def stored_once(body: tuple[Stmt, ...], name: str, shape: Shape, bounds: Bounds) -> bool:

@@ -300,6 +300,31 @@ EXAMPLES = (
             }""",
         refused="it would be recomputed for each read",
     ),
+    Example(
+        why="windows read an element several times",
+        before="""
+            symbol n in 3..8
+            func @main(%x: f32[n]) {
+              %t: f32[n] = call_kernel(%x) {kernel=@exp_t}
+              %y: f32[n - 2] = call_kernel(%t) {kernel=@sum_y}
+              return %y
+            }
+            kernel @exp_t(%x: f32[n]) -> (%t: f32[n]) in_place (%x = %t) {
+              for i in 0..n {
+                %t[i] = exp(%x[i])
+              }
+            }
+            kernel @sum_y(%t: f32[n]) -> (%y: f32[n - 2]) {
+              for i in 0..n - 2 {
+                local sum: f32 = 0.0:f32
+                for j in 0..3 {
+                  sum = (sum + %t[i + j])
+                }
+                %y[i] = sum
+              }
+            }""",
+        refused="it would be recomputed for each read",
+    ),
 )
 
 
@@ -473,7 +498,9 @@ def _too_dear(
     once = all(site.once for site in found)
     if definition.fetched and not once:
         return "its indices from data would be read again for each use"
-    if definition.is_movement or (once and (price <= 3 or len(found) == 1)):
+    if definition.is_movement or (once and price <= 3):
+        return None
+    if once and len(found) == 1 and not legality.windows_overlap(found[0], bounds):
         return None
     if decodes(definition, producer, bounds):
         return None
