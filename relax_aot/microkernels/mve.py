@@ -23,6 +23,7 @@ def channel_order(channels: int) -> list[int]:
 
 
 WINDOWS, LINES = "multiply_nhwc.h", "depthwise_interleaved4.h"
+COLUMNS = "depthwise_columns.h"
 MULTIPLIERS = "1073741824..2147483647"
 ROUNDED = "((product + 1073741824:i64) >> 31:i64)"
 LOWERED = f"{ROUNDED}\nhigh = (high - select((high < 0:i64), 1:i64, 0:i64))"
@@ -72,7 +73,8 @@ MICRO_KERNELS = (
         WINDOWS,
         """groups 1..~5, depth 1..~150, positions 1..~5, row_step 1..~depth + 4
         kernel @raot_multiply_nhwc_s8(
-          %weights: i32[groups, 8 + up(depth, 16)], %rows: i8[span(positions * row_step, depth * 1)]
+          %weights: i32[groups, 8 + up(depth, 16)],
+          %rows: i8[span(positions * row_step, up(depth, 16) * 1)]
         ) -> (%sums: i32[up(positions, 2) // 2, groups, 2, 4]) {
           for p in 0..positions, g in 0..groups, n in 0..4 {
             local sum: i32 = %weights[g, p % 2 * 4 + n]
@@ -162,6 +164,93 @@ MICRO_KERNELS = (
             "shift": "%scales[group, 1, lane % 4]",
         },
         struct="raot_requantize_nhwc",
+    ),
+    *micro_kernels(
+        "requantize_channels.h",
+        """channels 1..~5, count 1..~30, channel_step ~count * step | 1,
+        step ~1 | channels | 7, $limits
+        kernel @raot_requantize_channels_$form$U(
+          %sums: i32[channels, up(count, 8)], %start: i32[channels],
+          %scale: $F[channels, ${parts}1]
+        ) -> (%out: $T[span(channels * channel_step, count * step)]) {
+          for r in 0..channels, c in 0..count {
+            local sum: i32 = (%sums[r, c] + %start[r])
+            $value
+            %out[r * channel_step + c * step] = $clipped
+          }
+        }""",
+        BYTES, SCALED,
+        {"table": "scale", "scale": "%scale[r, ${part}0]", "shift": "%scale[r, 1, 0]"},
+        struct="raot_requantize_channels",
+    ),
+    *micro_kernels(
+        "quantize_lines.h",
+        """count 0..~300, step ~1 | 7, zero $zeros, %x -30000000..30000000, %scale 1000..2000000
+        kernel @raot_quantize_line_$S(
+          %x: f32[count], %scale: f32[1]) -> (%out: $T[span(count * step)]) {
+          for i in 0..count {
+            %out[i * step] = cast((rint((%x[i] / %scale[0])) + f32(index(zero))), $T, saturate)
+          }
+        }""",
+        {**BYTES, "zeros": ("-128..127", "0..255")},
+    ),
+    *micro_kernels(
+        "sum_bytes.h",
+        """channels 1..~20, channel_step ~1 | 400, count0 0..~3, step0 ~count1 * step1 | 90,
+        count1 0..~40, step1 ~channels | 1
+        kernel @raot_sum_bytes_$S(
+          %image: $T[span(channels * channel_step, count0 * step0, count1 * step1)]
+        ) -> (%sums: i32[channels]) {
+          for c in 0..channels {
+            local sum: i32 = 0:i32
+            for i in 0..count0, j in 0..count1 {
+              sum = (sum + i32(%image[c * channel_step + i * step0 + j * step1]))
+            }
+            %sums[c] = sum
+          }
+        }""",
+        BYTES, struct="raot_sum_bytes",
+    ),
+    *micro_kernels(
+        COLUMNS,
+        """zero -128..127, flip $flip, channels 1..~4, channel_step ~1 | 200, lines 1..~3,
+        first1 0..lines, last1 first1..lines, line_step ~8000, columns 1..~30,
+        first ~-3 | 0 | 2 | 4, width 1..~34, column_step ~channels | 3,
+        pitch columns * lines..~columns * lines + 9
+        kernel @raot_depthwise_strips_$S(%image: $T[span(channels * channel_step,
+          last1 - first1 * line_step, min(first + columns, width) * column_step,
+          min(first + columns, width) - max(first, 0))]
+        ) -> (%strips: i8[span(channels * pitch, columns * lines, lines * 1)]) {
+          for c in 0..channels, x in 0..columns, y in 0..lines {
+            let column = first + x
+            let at = c * channel_step + (y - first1) * line_step + column * column_step
+            local byte: u8 = select(within(first1 <= y < last1, 0 <= column < width),
+              (u8(%image[at]) ^ u8(index(flip))), u8(index(zero)))
+            %strips[c * pitch + x * lines + y] = i8(byte)
+          }
+        }""",
+        BYTES, struct="raot_depthwise_strips",
+    ),
+    *micro_kernels(
+        COLUMNS,
+        """channels 1..~4, count 1..~30, shared ~1 | 2 | 4, depth 1..~20, step 1..~3,
+        width count * step + depth + 32..~count * step + depth + 40
+        kernel @raot_depthwise_columns_s8(
+          %strips: i8[span(channels * width, up(count, shared) // shared * (shared * step),
+            up(depth + (shared - 1) * step, 16) * 1)],
+          %weights: i8[channels, shared, up(depth + (shared - 1) * step, 16)]
+        ) -> (%sums: i32[channels, up(count, 8)]) {
+          for c in 0..channels, p in 0..count {
+            local sum: i32 = 0:i32
+            for k in 0..depth {
+              let at = p % shared * step + k
+              let first = c * width + p // shared * (shared * step)
+              sum = (sum + (i32(%weights[c, p % shared, at]) * i32(%strips[first + at])))
+            }
+            %sums[c, p] = sum
+          }
+        }""",
+        struct="raot_depthwise_columns",
     ),
     *micro_kernels(
         "requantize_channel.h",

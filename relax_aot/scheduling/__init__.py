@@ -32,6 +32,8 @@ from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.passes import (
     barriers,
     byte_lines,
+    byte_sums,
+    channels_last,
     fma,
     fractions,
     function_strips,
@@ -39,6 +41,7 @@ from relax_aot.scheduling.passes import (
     narrow_constants,
     online_softmax,
     partial_sums,
+    quantized_lines,
     register_blocks,
     rounding,
     row_blocks,
@@ -66,6 +69,7 @@ def schedule(
     operand that is not proven is an error, or with `lenient` withdrawn, with a note."""
     if target.device:
         return schedule_device(module, target, numerics, products)
+    module = channels_last.run(module, target)
     given = {kernel.name: kernel.in_place for kernel in module.kernels}
     small = optimize == "size"
     if small:  # code weighs eight times as much
@@ -122,6 +126,7 @@ def schedule_contractions(module: Module, target: Target) -> Module:
     """Contractions by the strategies of the target."""
     if target.rows:
         module = apply_module(module, target, schedule_groups)
+    module = byte_sums.run(quantized_lines.run(module, target), target)
     if target.strategies:
         module = apply_module(rounding.run(module, target), target, schedule_integers)
     if target.rows:

@@ -83,9 +83,18 @@ def _complete(kernel: MicroKernel, arrays: dict[str, Array], sizes: dict[str, in
     pixels are equal."""
     if kernel.name.startswith("raot_depthwise_positions"):
         arrays["weights"][sizes["taps"] :] = 0
+    if kernel.name == "raot_depthwise_columns_s8":
+        shared, depth, step = (sizes[name] for name in ("shared", "depth", "step"))
+        weights = arrays["weights"].reshape(sizes["channels"], shared, -1)
+        for n in range(shared):
+            weights[:, n, : n * step] = 0
+            weights[:, n, n * step + depth :] = 0
     if kernel.name == "raot_multiply_nhwc_s8":
         starts = arrays["weights"].reshape(sizes["groups"], -1)
         starts[:, 4:8] = starts[:, :4]
+        last = np.ascontiguousarray(starts[:, -16:]).view(np.int8).reshape(-1, 4, 16)
+        last[..., (sizes["depth"] - 1) % 16 + 1 :] = 0
+        starts[:, -16:] = last.reshape(sizes["groups"], -1).view(np.int32)
 
 
 def sample_sizes(kernel: MicroKernel, rng: Random) -> tuple[int, ...]:

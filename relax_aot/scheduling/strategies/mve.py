@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Integer contractions for Helium: VMLADAVA adds sixteen products.
 
-Two output positions and four channels are done at once. Windows in one piece are read in place,
-others from a strip of image columns with a border, where adjacent windows share their overlapping
-columns. Dilated windows are gathered one by one.
+Two output positions and four channels are done at once. Windows in one piece of whole vectors are
+read in place, others from a strip of image columns with a border, where adjacent windows share
+their overlapping columns. Dilated windows are gathered one by one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from relax_aot.scheduling.weighted import (
 from relax_aot.scheduling.windows import Axis, axis_of
 from relax_aot.scheduling.writer import Writer
 
-SUMS = 1024
+SUMS = 2048
 """Bytes of sums and columns that are kept at once, if two positions do not take more."""
 POSITIONS = 16
 LEAST_GROUPS = 4
@@ -57,7 +57,7 @@ MOST_APART = 9362
 
 
 @dataclass(frozen=True, slots=True)
-class _Roles:
+class Roles:
     """The reduction loops by what windows do along them: `across` is the axis of the last loop
     over positions, where `column` moves and may be clipped; `line` may be clipped elsewhere;
     `channel` is never clipped. Without a column, `across` counts positions themselves."""
@@ -82,12 +82,23 @@ class _Roles:
         return self.across.stride * self.phases // self.across.dilation
 
     def gather(
-        self, w: Writer, found: Weighted, at: Mapping[str, Dim], to: Buffer, columns: Dim
+        self, w: Writer, found: Weighted, at: Mapping[str, Dim], to: Buffer | Load, columns: Dim
     ) -> None:
         """Copies columns from the window at a position on, every `dilation`-th of the image."""
-        spans, first = window(w, found, self.inner, at)
+        spans, first, sizes = self.source(w, found, at, columns)
         known: dict[int | None, Span] = dict(zip(self.inner, spans, strict=True))
         line, channel = (known.get(level, WHOLE) for level in (self.line, self.channel))
+        w.micro(
+            f"raot_im2col_nhwc_{found.suffix}", strip=to, image=first, channels=channel.count,
+            lines=line.count, first1=line.first, last1=line.last, line_step=line.step,
+            channel_step=ONE if self.channel is None else channel.step, **sizes,
+        )  # fmt: skip
+
+    def source(
+        self, w: Writer, found: Weighted, at: Mapping[str, Dim], columns: Dim
+    ) -> tuple[list[Span], Load, dict[str, int | Dim]]:
+        """The inner reductions at a position, column 0 of the image, and which columns."""
+        spans, first = window(w, found, self.inner, at)
         axis, lead, width = self.across, ZERO, columns
         if self.column is not None:
             lead = at[axis.variable] * axis.stride - axis.before
@@ -95,16 +106,13 @@ class _Roles:
             index = (rest if n == axis.dimension else dim for n, dim in enumerate(first.index))
             first = Load(first.buffer, tuple(index))
             lead, width = lead // axis.dilation, ceildiv(axis.size - rest, axis.dilation)
-        w.micro(
-            f"raot_im2col_nhwc_{found.suffix}", strip=to, image=first, flip=found.flip,
-            zero=found.x_zero - found.flip, channels=channel.count, lines=line.count,
-            first1=line.first, last1=line.last, line_step=line.step, columns=columns, first=lead,
-            channel_step=ONE if self.channel is None else channel.step, width=width,
-            column_step=axis.step * axis.dilation,
-        )  # fmt: skip
+        step = axis.step * axis.dilation
+        sizes: dict[str, int | Dim] = {"zero": found.x_zero - found.flip, "flip": found.flip}
+        sizes |= {"columns": columns, "first": lead, "width": width, "column_step": step}
+        return spans, first, sizes
 
 
-def _roles_of(found: Weighted) -> _Roles | None:
+def roles_of(found: Weighted) -> Roles | None:
     if not found.positions or len(found.reductions) > 3:
         return None
     last = found.positions[-1]
@@ -125,7 +133,7 @@ def _roles_of(found: Weighted) -> _Roles | None:
         return None
     # Channels innermost: contiguous ones are copied in one go.
     line = cut[0] if cut else (others.pop(0) if len(others) > 1 else None)
-    return _Roles(axis, column, line, others[0] if others else None)
+    return Roles(axis, column, line, others[0] if others else None)
 
 
 # Two positions and four channels
@@ -136,12 +144,13 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     if found.channel is None or not found.fits_bytes or not found.has_depth(context.constants):
         return None
     order, roles = _in_place_order(found), None
-    if order is None:
-        roles = _roles_of(found)
-        if roles is None:
+    if order is None or found.depth % BLOCK != 0:
+        roles = roles_of(found)
+        if roles is not None:
+            levels = (roles.column, roles.line, roles.channel)
+            order = [at for at in levels if at is not None]
+        elif order is None:
             return None
-        levels = (roles.column, roles.line, roles.channel)
-        order = [at for at in levels if at is not None]
     one, rest = by_channel(found, context.constants) or (None, found)
     if rest.store is None or stride(rest.store, found.own) is None:
         one, rest = None, found
@@ -162,7 +171,8 @@ def _in_place_order(found: Weighted) -> list[int] | None:
 
 
 class _Pairs:
-    """`roles` where windows are read from a strip. `one`: the epilogue, None where sums do not
+    """`roles` where windows are read from a strip of columns; windows of no whole vectors that have
+    none are copied. `one`: the epilogue, None where sums do not
     become bytes; `lanes`: the channel of each lane of four, -1 for none; `size`: positions of a
     tile; `part`: groups of four channels at once; `joint`: rows of positions follow each other."""
 
@@ -171,7 +181,7 @@ class _Pairs:
         found: Weighted,
         w: Writer,
         order: list[int],
-        roles: _Roles | None,
+        roles: Roles | None,
         one: Requantization | None,
         rest: Weighted,
     ) -> None:
@@ -187,7 +197,9 @@ class _Pairs:
         self.phases = roles.phases if roles is not None else 1
         positions = found.positions if self.joint else found.positions[-1:]
         count = interval(prod((loop.stop for loop in positions), start=ONE), w.bounds)[1]
-        copied = found.depth if roles is not None and not column else 0
+        self.slack = -found.depth % BLOCK
+        """Bytes that are read behind the last window, for weights of 0."""
+        copied = found.depth if not column and (roles is not None or self.slack) else 0
         most = max(SUMS // (len(self.lanes) * 4 + copied) // 2 * 2, 2)
         self.size = max(1, min(most, POSITIONS, -(-count // self.phases)))
         self.part = self._part(copied * self.size)
@@ -213,7 +225,9 @@ class _Pairs:
         if roles is not None:
             self.piece = prod(found.counts[at] for at in roles.inner)
             columns = (self.size - 1) * roles.advance + roles.across.taps
-            self.strip = w.buffer("columns", DType.I8, columns * self.piece)
+            self.strip = w.buffer("columns", DType.I8, columns * self.piece + self.slack)
+        elif self.slack:
+            self.strip = w.buffer("windows", DType.I8, self.size * found.depth + self.slack)
         with position_tiles(w, found, self.size, self.joint, self.phases) as tile:
             at = tile.at(w)
             windows = self._windows(tile, at)
@@ -227,7 +241,12 @@ class _Pairs:
         w, found, roles = self.w, self.found, self.roles
         if roles is None:
             origin = {**at, **{loop.variable: ZERO for loop in found.reductions}}
-            return moved(found.x, origin), step_of(found.x, self.last)
+            first, step = moved(found.x, origin), step_of(found.x, self.last)
+            if self.slack == 0:
+                return first, step
+            depth = Dim.of(found.depth)
+            copy_lines(w, self.strip[(ZERO,)], first, (tile.count, depth), (depth, step))
+            return self.strip[(ZERO,)], depth
         columns = (tile.count - 1) * roles.advance + roles.across.taps
         roles.gather(w, found, at, self.strip, columns)
         return self.strip[(ZERO,)], Dim.of(roles.advance * self.piece)
@@ -359,6 +378,7 @@ EXAMPLES = (
             kernel @dot(%x: i8[n, 4], %w.groups: i32[1, 24]) ...
               for tile in 0..(n + 8) // 9 {
                 let positions = min(9, n - 9*tile)
+                micro raot_im2col_nhwc_s8(%columns[0], ...
                 micro raot_multiply_nhwc_s8(...) [1, 4, positions, 4]
             ...""",
     ),

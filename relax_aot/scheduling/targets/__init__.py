@@ -37,7 +37,8 @@ class Target:
     `group_rows` (0: `rows`), for which weights are decoded once. With `halves`, vectors convert
     constants of half precision as tiles read them.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
-    loops compute them). `scans`: micro-kernels check contiguous indices. A row of scores
+    loops compute them). `scans`: micro-kernels check contiguous indices. `channels_last`: images
+    of bytes between kernels have this layout. A row of scores
     that may take more than `score_row` bytes is computed in blocks of `score_block` keys.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
     begin and store several columns in an iteration. `compact`: one function for all convolutions
@@ -69,6 +70,7 @@ class Target:
     partial_sums: int = 1
     functions: int = 0
     scans: bool = False
+    channels_last: bool = False
     score_row: int = 1 << 13
     score_block: int = 256
     strategies: tuple[Strategy, ...] = ()

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from relax_aot.scheduling.strategies.dsp import columns, depthwise
 from relax_aot.scheduling.strategies.mve import pairs
+from relax_aot.scheduling.strategies.mve_columns import depthwise_columns
 from relax_aot.scheduling.strategies.mve_depthwise import depthwise_windows
 from relax_aot.scheduling.targets import fpu
 
@@ -21,5 +22,6 @@ TARGET = replace(
     dots="_mve",
     functions=32,
     scans=True,
-    strategies=(pairs, depthwise_windows, columns, depthwise),
+    channels_last=True,
+    strategies=(pairs, depthwise_windows, depthwise_columns, columns, depthwise),
 )

@@ -10,17 +10,17 @@
 #define RAOT_DEPTHWISE_INTERLEAVED4_H
 
 #include <stdint.h>
-#include <string.h>
 
 #include "assembly.h"
 #include "convert.h"
+#include "multiply_nhwc.h"
 #include "mve.h"
 
 /* Fills all bytes of the blocks, including the padding. */
 __attribute__((noinline, unused)) static void raot_fill_interleaved4(int8_t *rows4, int32_t zero,
                                                                      int32_t count)
 {
-    (void)memset(rows4, zero, (size_t)count);
+    raot_fill_s8(rows4, zero, count);
 }
 
 #if defined(RAOT_MVE)

@@ -2,7 +2,8 @@
 /*
  * multiply_nhwc.h - channels-last integer contractions (Helium).
  *
- * The windows of the positions are rows of `depth` signed bytes, `row_step` apart. The sums of
+ * The windows of the positions are rows of `depth` signed bytes, `row_step` apart, of which whole
+ * blocks of 16 are readable. The sums of
  * four channels and two positions are computed together. Weights are packed for four channels:
  * the initial sums for both positions, then 16 bytes of each channel, repeated and padded with
  * zeros. Channels are interleaved in groups of eight: 0 2 4 6, then 1 3 5 7; the last four or
@@ -176,100 +177,165 @@ raot_im2col_nhwc_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, 
 #define raot_im2col_nhwc_s8_unpacked(strip, image, ...) \
     raot_im2col_nhwc_u8_unpacked(strip, (const uint8_t *)(image), __VA_ARGS__)
 
-/*
- * For each group of channels up to `end`, the sums of two output positions x and y: four of the
- * first and four of the second.
- */
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
+/* Sizes of the function below: bytes of the sums of a pair, and blocks of 16 bytes of a window. */
+struct raot_multiply_pairs {
+    int32_t bytes;
+    int32_t blocks;
+    int32_t pairs;
+    int32_t row_step;
+};
+
 /*
- * VMLADAVA needs sums in even-numbered registers. Eight sums leave r1, r3, r5, r7 and r11, which
- * are too few for compilers.
+ * The sums of pairs of output positions x and y: of each group of channels four of the first and
+ * four of the second. VMLADAVA needs sums in even-numbered registers. Eight sums leave r1, r3, r5,
+ * r7 and r11, which are too few for compilers. Loads and products alternate, since both take two
+ * cycles.
  *
  *     r0, r2, r4, r6       sums of position x
  *     r8, r10, r12, r14    sums of position y
  *     r1, r3               bytes of x and y
- *     r5                   2 * (blocks of 16 bytes) + (1 if bytes remain) - 8, counted down
+ *     r5                   end of the sums of the pair, or remaining iterations of four blocks
  *     r7                   weights
  *     r11                  sums in memory
- *     [sp]                 end, x, y and r5 at the start of each group
+ *     [sp]                 address of the last blocks
+ *     [sp, #4]             x and y
+ *     [sp, #12]            address of the first blocks
+ *     [sp, #16]            end of the sums of the pair
+ *     [sp, #20]            iterations of four blocks
+ *     [sp, #24]            weights
+ *     [sp, #28]            bytes from one pair to the next
+ *     [sp, #32]            remaining pairs
+ *     [sp, #36]            bytes of the sums of a pair
+ *     [sp, #40]            address of the code for a pair
+ *
+ * Up to three blocks of both positions are kept in vectors. For more, a block has loaded its first
+ * operands before: q0 is x and q2 the first channel.
  */
 #define RAOT_SUMS_TWO "{r0, r2, r4, r6, r8, r10, r12, r14}"
 
 /* clang-format off */
-RAOT_NAKED static void raot_multiply_two_s8(
-    RAOT_ARGUMENT int32_t *to, RAOT_ARGUMENT const int32_t *w,
-                     RAOT_ARGUMENT const int8_t *x, RAOT_ARGUMENT const int8_t *y,
-                     RAOT_ARGUMENT int32_t *end, RAOT_ARGUMENT int32_t depth)
+#define RAOT_BLOCK_START                                                         \
+    "vmladava.s8 r0, q0, q2\n vldrb.8 q3, [r7], #16\n"                          \
+    "vmladava.s8 r2, q0, q3\n vldrb.8 q4, [r7], #16\n"                          \
+    "vmladava.s8 r4, q0, q4\n vldrb.8 q5, [r7], #16\n"                          \
+    "vmladava.s8 r6, q0, q5\n vldrb.8 q1, [r3], #16\n vmladava.s8 r8, q1, q2\n"
+#define RAOT_BLOCK                                                               \
+    RAOT_BLOCK_START "vldrb.8 q0, [r1], #16\n vmladava.s8 r10, q1, q3\n"        \
+    "vldrb.8 q2, [r7], #16\n vmladava.s8 r12, q1, q4\n vmladava.s8 r14, q1, q5\n"
+
+RAOT_NAKED static void raot_multiply_pairs_s8(
+    RAOT_ARGUMENT int32_t *to, RAOT_ARGUMENT const int32_t *w, RAOT_ARGUMENT const int8_t *x,
+    RAOT_ARGUMENT const struct raot_multiply_pairs *sizes)
 {
     __asm volatile(
-        "push {r4, r5, r6, r7, r8, r9, r10, r11, lr}\n"
-        "ldrd r4, r6, [sp, #36]\n"
-        "mov r11, r0\n mov r7, r1\n mov r1, r2\n mov r0, r4\n"
-        "lsrs r5, r6, #4\n lsls r5, r5, #1\n subs r5, #8\n"
-        "ands r6, r6, #15\n vctp.8 r6\n it ne\n addne r5, #1\n"
-        "push {r0, r1, r3, r5}\n"
-        "1:\n ldm r7!, " RAOT_SUMS_TWO "\n"
-        "cmp r5, #0\n blt 3f\n"
-        "2:\n" RAOT_MVE_BLOCK RAOT_MVE_BLOCK RAOT_MVE_BLOCK RAOT_MVE_BLOCK
-        "subs r5, #8\n bge 2b\n"
-        /* Bit 2 becomes the carry flag: two more blocks; bit 1 the sign: one more. */
-        "3:\n lsls r5, r5, #30\n bcc 4f\n" RAOT_MVE_BLOCK RAOT_MVE_BLOCK
-        "4:\n beq 6f\n bpl 5f\n" RAOT_MVE_BLOCK
-        "5:\n lsls r5, r5, #1\n bpl 6f\n"
-        "vpstt\n vldrbt.8 q0, [r1]\n vldrbt.8 q1, [r3]\n"
-        "vldrb.8 q2, [r7], #16\n vldrb.8 q3, [r7], #16\n"
-        "vmladava.s8 r0, q0, q2\n vmladava.s8 r8, q1, q2\n vldrb.8 q2, [r7], #16\n"
-        "vmladava.s8 r2, q0, q3\n vmladava.s8 r10, q1, q3\n vldrb.8 q3, [r7], #16\n"
-        "vmladava.s8 r4, q0, q2\n vmladava.s8 r12, q1, q2\n"
-        "vmladava.s8 r6, q0, q3\n vmladava.s8 r14, q1, q3\n"
-        "6:\n stm r11!, " RAOT_SUMS_TWO "\n"
-        "ldm sp, {r0, r1, r3, r5}\n cmp r11, r0\n bne 1b\n"
-        "add sp, #16\n pop {r4, r5, r6, r7, r8, r9, r10, r11, pc}\n");
+        "push {r4, r5, r6, r7, r8, r10, r11, lr}\n"
+        "vpush {d8, d9, d10, d11, d12, d13, d14, d15}\n sub sp, #48\n"
+        "ldrd r4, r12, [r3]\n ldrd r6, r8, [r3, #8]\n mov r11, r0\n mov r7, r1\n"
+        "lsl r10, r8, #1\n strd r10, r6, [sp, #28]\n str r1, [sp, #24]\n str r4, [sp, #36]\n"
+        "mov r1, r2\n add r3, r2, r8\n strd r1, r3, [sp, #4]\n add r5, r0, r4\n"
+        "str r5, [sp, #16]\n"
+        "cmp r12, #2\n blt 1f\n beq 2f\n cmp r12, #3\n beq 3f\n"
+        /* A block has 56 bytes. Up to three blocks and the last one follow `iterations` of four. */
+        "sub r12, #1\n and r2, r12, #3\n lsrs r6, r12, #2\n str r6, [sp, #20]\n"
+        "mov r4, #56\n adr.w r0, 8f\n mls r0, r2, r4, r0\n orr r0, #1\n str r0, [sp]\n"
+        "cmp r6, #0\n beq 6f\n adr.w r0, 7f\n orr r0, #1\n"
+        "6:\n str r0, [sp, #12]\n adr.w r0, 10f\n b 4f\n"
+        "1:\n adr.w r0, 11f\n b 4f\n 2:\n adr.w r0, 12f\n b 4f\n 3:\n adr.w r0, 13f\n"
+        "4:\n orr r0, #1\n str r0, [sp, #40]\n bx r0\n .p2align 2\n"
+        /* More blocks than three. */
+        "10:\n ldm r7!, " RAOT_SUMS_TWO "\n vldrb.8 q2, [r7], #16\n vldrb.8 q0, [r1], #16\n"
+        "ldr pc, [sp, #12]\n"
+        ".p2align 2\n 7:\n ldr r5, [sp, #20]\n"
+        "3:\n" RAOT_BLOCK RAOT_BLOCK RAOT_BLOCK RAOT_BLOCK "subs r5, #1\n bgt 3b\n"
+        "ldr r5, [sp, #16]\n ldr pc, [sp]\n .p2align 2\n"
+        RAOT_BLOCK RAOT_BLOCK RAOT_BLOCK
+        "8:\n" RAOT_BLOCK_START "ldrd r1, r3, [sp, #4]\n"
+        "vmladava.s8 r10, q1, q3\n vmladava.s8 r12, q1, q4\n vmladava.s8 r14, q1, q5\n"
+        "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 10b\n"
+        /* The next pair. */
+        "5:\n ldrd r1, r3, [sp, #4]\n ldr r0, [sp, #28]\n add r1, r0\n add r3, r0\n"
+        "strd r1, r3, [sp, #4]\n ldr r7, [sp, #24]\n ldr r5, [sp, #36]\n add r5, r11\n"
+        "str r5, [sp, #16]\n ldr r0, [sp, #32]\n subs r0, #1\n str r0, [sp, #32]\n beq 9f\n"
+        "ldr pc, [sp, #40]\n"
+        "9:\n add sp, #48\n vpop {d8, d9, d10, d11, d12, d13, d14, d15}\n"
+        "pop {r4, r5, r6, r7, r8, r10, r11, pc}\n .p2align 2\n"
+        /* One block, two and three. */
+        "11:\n "
+        "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r3], #16\n"
+        "21:\n ldm r7!, " RAOT_SUMS_TWO "\n"
+        "vldrb.8 q2, [r7], #16\n vmladava.s8 r0, q0, q2\n vldrb.8 q3, [r7], #16\n"
+        "vmladava.s8 r8, q1, q2\n vmladava.s8 r2, q0, q3\n vldrb.8 q4, [r7], #16\n"
+        "vmladava.s8 r10, q1, q3\n vmladava.s8 r4, q0, q4\n vldrb.8 q5, [r7], #16\n"
+        "vmladava.s8 r12, q1, q4\n vmladava.s8 r6, q0, q5\n vmladava.s8 r14, q1, q5\n"
+        "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 21b\n b 5b\n"
+        "12:\n "
+        "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r1], #16\n vldrb.8 q2, [r3], #16\n"
+        "vldrb.8 q3, [r3], #16\n"
+        "22:\n ldm r7!, " RAOT_SUMS_TWO "\n"
+        "vldrb.8 q4, [r7], #16\n vmladava.s8 r0, q0, q4\n vldrb.8 q5, [r7], #16\n"
+        "vmladava.s8 r8, q2, q4\n vmladava.s8 r2, q0, q5\n vldrb.8 q6, [r7], #16\n"
+        "vmladava.s8 r10, q2, q5\n vmladava.s8 r4, q0, q6\n vldrb.8 q7, [r7], #16\n"
+        "vmladava.s8 r12, q2, q6\n vmladava.s8 r6, q0, q7\n vldrb.8 q4, [r7], #16\n"
+        "vmladava.s8 r14, q2, q7\n vmladava.s8 r0, q1, q4\n vldrb.8 q5, [r7], #16\n"
+        "vmladava.s8 r8, q3, q4\n vmladava.s8 r2, q1, q5\n vldrb.8 q6, [r7], #16\n"
+        "vmladava.s8 r10, q3, q5\n vmladava.s8 r4, q1, q6\n vldrb.8 q7, [r7], #16\n"
+        "vmladava.s8 r12, q3, q6\n vmladava.s8 r6, q1, q7\n vmladava.s8 r14, q3, q7\n"
+        "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 22b\n b 5b\n"
+        "13:\n "
+        "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r1], #16\n vldrb.8 q2, [r1], #16\n"
+        "vldrb.8 q3, [r3], #16\n vldrb.8 q4, [r3], #16\n vldrb.8 q5, [r3], #16\n"
+        "23:\n ldm r7!, " RAOT_SUMS_TWO "\n"
+        "vldrb.8 q6, [r7], #16\n vmladava.s8 r0, q0, q6\n vldrb.8 q7, [r7], #16\n"
+        "vmladava.s8 r8, q3, q6\n vmladava.s8 r2, q0, q7\n vldrb.8 q6, [r7], #16\n"
+        "vmladava.s8 r10, q3, q7\n vmladava.s8 r4, q0, q6\n vldrb.8 q7, [r7], #16\n"
+        "vmladava.s8 r12, q3, q6\n vmladava.s8 r6, q0, q7\n vldrb.8 q6, [r7], #16\n"
+        "vmladava.s8 r14, q3, q7\n vmladava.s8 r0, q1, q6\n vldrb.8 q7, [r7], #16\n"
+        "vmladava.s8 r8, q4, q6\n vmladava.s8 r2, q1, q7\n vldrb.8 q6, [r7], #16\n"
+        "vmladava.s8 r10, q4, q7\n vmladava.s8 r4, q1, q6\n vldrb.8 q7, [r7], #16\n"
+        "vmladava.s8 r12, q4, q6\n vmladava.s8 r6, q1, q7\n vldrb.8 q6, [r7], #16\n"
+        "vmladava.s8 r14, q4, q7\n vmladava.s8 r0, q2, q6\n vldrb.8 q7, [r7], #16\n"
+        "vmladava.s8 r8, q5, q6\n vmladava.s8 r2, q2, q7\n vldrb.8 q6, [r7], #16\n"
+        "vmladava.s8 r10, q5, q7\n vmladava.s8 r4, q2, q6\n vldrb.8 q7, [r7], #16\n"
+        "vmladava.s8 r12, q5, q6\n vmladava.s8 r6, q2, q7\n vmladava.s8 r14, q5, q7\n"
+        "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 23b\n b 5b\n");
 }
 /* clang-format on */
 #undef RAOT_SUMS_TWO
+#undef RAOT_BLOCK_START
+#undef RAOT_BLOCK
 #elif defined(RAOT_MVE)
-/* The products of 16 bytes of two positions and those of four channels. */
-#define RAOT_BLOCK_TWO(first, second)                \
-    {                                                \
-        const int8x16_t left = first;                \
-        const int8x16_t right = second;              \
-        const int8x16_t by1 = vldrbq_s8(bytes + 16); \
-        const int8x16_t by2 = vldrbq_s8(bytes + 32); \
-        const int8x16_t by3 = vldrbq_s8(bytes + 48); \
-        const int8x16_t by0 = vldrbq_s8(bytes);      \
-        bytes += 64;                                 \
-        RAOT_KEEP_ADDRESS(bytes);                    \
-        sum0 = vmladavaq_s8(sum0, left, by0);        \
-        sum4 = vmladavaq_s8(sum4, right, by0);       \
-        sum1 = vmladavaq_s8(sum1, left, by1);        \
-        sum5 = vmladavaq_s8(sum5, right, by1);       \
-        sum2 = vmladavaq_s8(sum2, left, by2);        \
-        sum6 = vmladavaq_s8(sum6, right, by2);       \
-        sum3 = vmladavaq_s8(sum3, left, by3);        \
-        sum7 = vmladavaq_s8(sum7, right, by3);       \
-    }
-
+/* For each group of channels up to `end`, the sums of two output positions x and y: four of the
+ * first and four of the second. */
 __attribute__((noinline, unused)) static void raot_multiply_two_s8(int32_t *to, const int32_t *w,
                                                                    const int8_t *x, const int8_t *y,
                                                                    int32_t *end, int32_t depth)
 {
-    const int32_t rest = depth % 16;
-    const mve_pred16_t some = vctp8q((uint32_t)rest);
-
     for (; to != end; to += 8) {
         const int8_t *bytes = (const int8_t *)(w + 8);
         const int8_t *at = x;
         const int8_t *next = y;
         int32_t sum0 = w[0], sum1 = w[1], sum2 = w[2], sum3 = w[3];
         int32_t sum4 = sum0, sum5 = sum1, sum6 = sum2, sum7 = sum3;
-        for (int32_t k = depth / 16; k > 0; k--) {
-            RAOT_BLOCK_TWO(vldrbq_s8(at), vldrbq_s8(next))
+        for (int32_t k = depth; k > 0; k -= 16) {
+            const int8x16_t left = vldrbq_s8(at);
+            const int8x16_t right = vldrbq_s8(next);
+            const int8x16_t by1 = vldrbq_s8(bytes + 16);
+            const int8x16_t by2 = vldrbq_s8(bytes + 32);
+            const int8x16_t by3 = vldrbq_s8(bytes + 48);
+            const int8x16_t by0 = vldrbq_s8(bytes);
+            bytes += 64;
+            RAOT_KEEP_ADDRESS(bytes);
+            sum0 = vmladavaq_s8(sum0, left, by0);
+            sum4 = vmladavaq_s8(sum4, right, by0);
+            sum1 = vmladavaq_s8(sum1, left, by1);
+            sum5 = vmladavaq_s8(sum5, right, by1);
+            sum2 = vmladavaq_s8(sum2, left, by2);
+            sum6 = vmladavaq_s8(sum6, right, by2);
+            sum3 = vmladavaq_s8(sum3, left, by3);
+            sum7 = vmladavaq_s8(sum7, right, by3);
             at += 16;
             next += 16;
-        }
-        if (rest != 0) {
-            RAOT_BLOCK_TWO(vldrbq_z_s8(at, some), vldrbq_z_s8(next, some))
         }
         to[0] = sum0;
         to[1] = sum1;
@@ -282,7 +348,6 @@ __attribute__((noinline, unused)) static void raot_multiply_two_s8(int32_t *to, 
         w = (const int32_t *)(const void *)bytes;
     }
 }
-#undef RAOT_BLOCK_TWO
 #else
 static inline void raot_multiply_two_s8(int32_t *to, const int32_t *w, const int8_t *x,
                                         const int8_t *y, int32_t *end, int32_t depth)
@@ -306,47 +371,57 @@ static inline void raot_multiply_two_s8(int32_t *to, const int32_t *w, const int
 }
 #endif
 
-/* The same for one position; the sums of each group are stored twice. */
-#if defined(RAOT_MVE)
-#define RAOT_BLOCK_ONE(first)                                   \
-    {                                                           \
-        const int8x16_t left = first;                           \
-        sum0 = vmladavaq_s8(sum0, left, vldrbq_s8(bytes));      \
-        sum1 = vmladavaq_s8(sum1, left, vldrbq_s8(bytes + 16)); \
-        sum2 = vmladavaq_s8(sum2, left, vldrbq_s8(bytes + 32)); \
-        sum3 = vmladavaq_s8(sum3, left, vldrbq_s8(bytes + 48)); \
-        bytes += 64;                                            \
-    }
-
+/* The same for one position: four sums of each eight are undefined. */
+#if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
+/*
+ *     r0, r2, r4, r6   sums
+ *     r1, r12          weights and bytes
+ *     r3               end
+ *     r5, r8           blocks of 16 bytes, and the first one
+ *     r7               sums in memory
+ */
+/* clang-format off */
+RAOT_NAKED static void raot_multiply_one_s8(
+    RAOT_ARGUMENT int32_t *to, RAOT_ARGUMENT const int32_t *w, RAOT_ARGUMENT const int8_t *x,
+    RAOT_ARGUMENT int32_t *end, RAOT_ARGUMENT int32_t depth)
+{
+    __asm volatile(
+        "push {r4, r5, r6, r7, r8, lr}\n ldr r5, [sp, #24]\n adds r5, #15\n lsrs r5, r5, #4\n"
+        "mov r7, r0\n mov r8, r2\n"
+        "0:\n mov r12, r8\n ldm r1!, {r0, r2, r4, r6}\n adds r1, #16\n dls lr, r5\n"
+        "1:\n vldrb.8 q0, [r12], #16\n vldrb.8 q1, [r1], #16\n"
+        "vmladava.s8 r0, q0, q1\n vldrb.8 q2, [r1], #16\n"
+        "vmladava.s8 r2, q0, q2\n vldrb.8 q3, [r1], #16\n"
+        "vmladava.s8 r4, q0, q3\n vldrb.8 q1, [r1], #16\n"
+        "vmladava.s8 r6, q0, q1\n le lr, 1b\n"
+        "stm r7!, {r0, r2, r4, r6}\n adds r7, #16\n cmp r7, r3\n bne 0b\n"
+        "pop {r4, r5, r6, r7, r8, pc}\n");
+}
+/* clang-format on */
+#elif defined(RAOT_MVE)
 __attribute__((noinline, unused)) static void
 raot_multiply_one_s8(int32_t *to, const int32_t *w, const int8_t *x, int32_t *end, int32_t depth)
 {
-    const int32_t rest = depth % 16;
-    const mve_pred16_t some = vctp8q((uint32_t)rest);
-
     for (; to != end; to += 8) {
         const int8_t *bytes = (const int8_t *)(w + 8);
         const int8_t *at = x;
         int32_t sum0 = w[0], sum1 = w[1], sum2 = w[2], sum3 = w[3];
-        for (int32_t k = depth / 16; k > 0; k--) {
-            RAOT_BLOCK_ONE(vldrbq_s8(at))
+        for (int32_t k = depth; k > 0; k -= 16) {
+            const int8x16_t left = vldrbq_s8(at);
+            sum0 = vmladavaq_s8(sum0, left, vldrbq_s8(bytes));
+            sum1 = vmladavaq_s8(sum1, left, vldrbq_s8(bytes + 16));
+            sum2 = vmladavaq_s8(sum2, left, vldrbq_s8(bytes + 32));
+            sum3 = vmladavaq_s8(sum3, left, vldrbq_s8(bytes + 48));
+            bytes += 64;
             at += 16;
-        }
-        if (rest != 0) {
-            RAOT_BLOCK_ONE(vldrbq_z_s8(at, some))
         }
         to[0] = sum0;
         to[1] = sum1;
         to[2] = sum2;
         to[3] = sum3;
-        to[4] = sum0;
-        to[5] = sum1;
-        to[6] = sum2;
-        to[7] = sum3;
         w = (const int32_t *)(const void *)bytes;
     }
 }
-#undef RAOT_BLOCK_ONE
 #else
 static inline void raot_multiply_one_s8(int32_t *to, const int32_t *w, const int8_t *x,
                                         int32_t *end, int32_t depth)
@@ -359,15 +434,26 @@ __attribute__((noinline, unused)) static void
 raot_multiply_nhwc_s8(int32_t *sums, const int32_t *weights, const int8_t *rows, int32_t groups,
                       int32_t depth, int32_t positions, int32_t row_step)
 {
-    int32_t left;
+    int32_t left = positions;
 
+#if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
+    if (positions > 1) {
+        const struct raot_multiply_pairs sizes = {32 * groups, (depth + 15) / 16, positions / 2,
+                                                  row_step};
+        raot_multiply_pairs_s8(sums, weights, rows, &sizes);
+        sums += positions / 2 * 8 * groups;
+        rows += positions / 2 * 2 * row_step;
+        left = positions % 2;
+    }
+#else
     /*@ split positions; */
     /*@ loop unroll 4096; */
-    for (left = positions; left > 1; left -= 2) {
+    for (; left > 1; left -= 2) {
         raot_multiply_two_s8(sums, weights, rows, rows + row_step, sums + 8 * groups, depth);
         sums += 8 * groups;
         rows += 2 * row_step;
     }
+#endif
     if (left > 0) {
         raot_multiply_one_s8(sums, weights, rows, sums + 8 * groups, depth);
     }

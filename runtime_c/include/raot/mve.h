@@ -30,19 +30,4 @@
 #define RAOT_KEEP_ADDRESS(address) ((void)0)
 #endif
 
-#if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
-/*
- * The products of 16 bytes of two rows and four channels, for naked functions. VMLADAVA needs
- * sums in even-numbered registers: those of the first row are in r0, r2, r4 and r6, those of the
- * second in r8, r10, r12 and r14. Rows and weights are read from r1, r3 and r7.
- */
-#define RAOT_MVE_BLOCK                                                           \
-    "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r3], #16\n"                            \
-    "vldrb.8 q2, [r7], #16\n vldrb.8 q3, [r7], #16\n"                            \
-    "vmladava.s8 r0, q0, q2\n vmladava.s8 r8, q1, q2\n vldrb.8 q2, [r7], #16\n"  \
-    "vmladava.s8 r2, q0, q3\n vmladava.s8 r10, q1, q3\n vldrb.8 q3, [r7], #16\n" \
-    "vmladava.s8 r4, q0, q2\n vmladava.s8 r12, q1, q2\n"                         \
-    "vmladava.s8 r6, q0, q3\n vmladava.s8 r14, q1, q3\n"
-#endif
-
 #endif

@@ -15,6 +15,7 @@
 
 #include <stdint.h>
 
+#include "assembly.h"
 #include "convert.h"
 #include "mve.h"
 
@@ -109,6 +110,45 @@ raot_requantize_i32_unpacked(int8_t *out, const int32_t *sums, const int32_t *sc
 #endif
 }
 
+#if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
+/* Sizes of the function below. */
+struct raot_qadd_blocks {
+    int32_t blocks;
+    int32_t a_factor;
+    int32_t b_factor;
+    int32_t offset;
+    int32_t shift;
+};
+
+/*
+ * Blocks of eight bytes. Compilers keep no vector in the place of an instruction's result.
+ *
+ *     r0, r1, r2   result, a and b
+ *     r4, r5, r6   factor of b, offset, and the negated shift
+ *     q4, q5       factor of a, and offsets of the results: 0 4 1 5 2 6 3 7
+ */
+/* clang-format off */
+RAOT_NAKED static void raot_qadd_blocks(
+    RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const int8_t *a, RAOT_ARGUMENT const int8_t *b,
+    RAOT_ARGUMENT const struct raot_qadd_blocks *sizes)
+{
+    __asm volatile(
+        "push {r4, r5, r6, lr}\n vpush {d8, d9, d10, d11}\n"
+        "movs r4, #0\n vidup.u32 q5, r4, #1\n movs r4, #1\n movt r4, #1\n"
+        "vmul.i32 q5, q5, r4\n mov r4, #0x40000\n vadd.i32 q5, q5, r4\n"
+        "ldrd lr, r4, [r3]\n vdup.32 q4, r4\n ldrd r4, r5, [r3, #8]\n ldr r6, [r3, #16]\n"
+        "rsbs r6, r6, #0\n dls lr, lr\n"
+        "1:\n vldrb.s32 q0, [r1], #4\n vldrb.s32 q1, [r1], #4\n"
+        "vmlas.s32 q0, q4, r5\n vldrb.s32 q2, [r2], #4\n"
+        "vmlas.s32 q1, q4, r5\n vldrb.s32 q3, [r2], #4\n"
+        "vmla.s32 q0, q2, r4\n vmla.s32 q1, q3, r4\n vshl.s32 q0, r6\n vshl.s32 q1, r6\n"
+        "vqmovnb.s32 q0, q0\n vqmovnt.s32 q0, q1\n vqmovnb.s16 q0, q0\n"
+        "vstrb.16 q0, [r0, q5]\n adds r0, #8\n le lr, 1b\n"
+        "vpop {d8, d9, d10, d11}\n pop {r4, r5, r6, pc}\n");
+}
+/* clang-format on */
+#endif
+
 /*
  *     out[r * out_step + c] =
  *         (a[r * a_step + c] * a_factor + b[r * b_step + c] * b_factor + offset) >> shift
@@ -123,7 +163,15 @@ raot_qadd_s8_unpacked(int8_t *out, const int8_t *a, const int8_t *b, int32_t row
     /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
 #if defined(RAOT_MVE)
-        for (int32_t c = 0; c < columns; c += 4) {
+        int32_t c = 0;
+#if defined(RAOT_ASM_THUMB)
+        if (columns >= 8) {
+            const struct raot_qadd_blocks sizes = {columns / 8, a_factor, b_factor, offset, shift};
+            raot_qadd_blocks(out, a, b, &sizes);
+            c = columns / 8 * 8;
+        }
+#endif
+        for (; c < columns; c += 4) {
             const mve_pred16_t some = vctp32q((uint32_t)(columns - c));
             int32x4_t sum = vmulq_n_s32(vldrbq_z_s32(a + c, some), a_factor);
             sum = vmlaq_n_s32(sum, vldrbq_z_s32(b + c, some), b_factor);

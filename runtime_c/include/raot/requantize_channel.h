@@ -70,7 +70,39 @@
                                  shift)
 #endif
 
-#define RAOT_REQUANTIZE_CHANNEL_FORM(NAME, T, SHIFT, SCALED)                                       \
+#if defined(RAOT_REQUANTIZE_MVE)
+#define RAOT_REQUANTIZE_CHANNEL_FORM(NAME, MANY, LINES, T, PER, SHIFT, SCALED)                    \
+    __attribute__((noinline, unused)) static void NAME##_unpacked(                                \
+        int8_t *out, const int32_t *sums, const int32_t *start, const T *scale, int32_t lines,    \
+        int32_t count, int32_t line_step, int32_t step, int32_t zero, int32_t low, int32_t high)  \
+    {                                                                                             \
+        const int follow = line_step == count * step;                                             \
+        const int32_t all = follow ? lines * count : count;                                       \
+        struct raot_requantize_lines sizes = {                                                    \
+            follow ? 1 : lines, all, line_step, step, zero, low, high, count, start};             \
+        if (step == 1) {                                                                          \
+            LINES##_contiguous(out, sums, scale, &sizes);                                         \
+        } else {                                                                                  \
+            LINES##_apart(out, sums, scale, &sizes);                                              \
+        }                                                                                         \
+    }                                                                                             \
+    __attribute__((noinline, unused)) static void MANY##_unpacked(                                \
+        int8_t *out, const int32_t *sums, const int32_t *start, const T *scale, int32_t channels, \
+        int32_t count, int32_t channel_step, int32_t step, int32_t zero, int32_t low,             \
+        int32_t high)                                                                             \
+    {                                                                                             \
+        struct raot_requantize_lines sizes = {channels, count, channel_step,        step, zero,   \
+                                              low,      high,  (count + 7) / 8 * 8, start};       \
+        if (low == INT8_MIN && high == INT8_MAX) {                                                \
+            LINES##_saturated_each(out, sums, scale, &sizes);                                     \
+        } else if (step == 1) {                                                                   \
+            LINES##_contiguous_each(out, sums, scale, &sizes);                                    \
+        } else {                                                                                  \
+            LINES##_apart_each(out, sums, scale, &sizes);                                         \
+        }                                                                                         \
+    }
+#else
+#define RAOT_REQUANTIZE_CHANNEL_FORM(NAME, MANY, LINES, T, PER, SHIFT, SCALED)                     \
     __attribute__((always_inline)) static inline void NAME##_of(                                   \
         int8_t *out, const int32_t *sums, int32_t start, const T by, int32_t shift, int32_t lines, \
         int32_t count, int32_t line_step, int32_t step, int32_t zero, int32_t low, int32_t high,   \
@@ -80,7 +112,7 @@
         (void)contiguous;                                                                          \
         (void)shift;                                                                               \
     }                                                                                              \
-    __attribute__((noinline, unused)) static void NAME(                                            \
+    __attribute__((noinline, unused)) static void NAME##_unpacked(                                 \
         int8_t *out, const int32_t *sums, const int32_t *start, const T *scale, int32_t lines,     \
         int32_t count, int32_t line_step, int32_t step, int32_t zero, int32_t low, int32_t high)   \
     {                                                                                              \
@@ -91,15 +123,29 @@
             NAME##_of(out, sums, *start, *scale, SHIFT, lines, count, line_step, step, zero, low,  \
                       high, 0);                                                                    \
         }                                                                                          \
+    }                                                                                              \
+    __attribute__((noinline, unused)) static void MANY##_unpacked(                                 \
+        int8_t *out, const int32_t *sums, const int32_t *start, const T *scale, int32_t channels,  \
+        int32_t count, int32_t channel_step, int32_t step, int32_t zero, int32_t low,              \
+        int32_t high)                                                                              \
+    {                                                                                              \
+        for (int32_t c = 0; c < channels; c++) {                                                   \
+            NAME##_unpacked(out + c * channel_step, sums + c * ((count + 7) / 8 * 8), start + c,   \
+                            scale + c * PER, 1, count, count * step, step, zero, low, high);       \
+        }                                                                                          \
     }
+#endif
 
-RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_f32_unpacked, float, 0,
-                             RAOT_REQUANTIZE_CHANNEL_F32)
-RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_nearest_unpacked, int32_t, scale[1],
+RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_f32, raot_requantize_channels_f32,
+                             raot_requantize_lines_f32, float, 1, 0, RAOT_REQUANTIZE_CHANNEL_F32)
+RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_nearest, raot_requantize_channels_nearest,
+                             raot_requantize_lines_nearest, int32_t, 2, scale[1],
                              RAOT_REQUANTIZE_CHANNEL_NEAREST)
-RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_twice_unpacked, int32_t, scale[1],
+RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_twice, raot_requantize_channels_twice,
+                             raot_requantize_lines_twice, int32_t, 2, scale[1],
                              RAOT_REQUANTIZE_CHANNEL_TWICE)
-RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_above_unpacked, int32_t, scale[1],
+RAOT_REQUANTIZE_CHANNEL_FORM(raot_requantize_channel_above, raot_requantize_channels_above,
+                             raot_requantize_lines_above, int32_t, 2, scale[1],
                              RAOT_REQUANTIZE_CHANNEL_ABOVE)
 
 /* Unsigned bytes are stored like signed ones. */

@@ -20,6 +20,7 @@
 
 #include "convert.h"
 #include "mve.h"
+#include "requantize_mve.h"
 
 /* The group of four of a channel, and its position in the group. */
 static inline int32_t raot_requantize_nhwc_group(int32_t n, int32_t channels)
@@ -53,7 +54,6 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
     }
 
 #define RAOT_REQUANTIZE_NHWC(T, PER, PARTS, SCALED)                                          \
-    const int32_t groups = (channels + 3) / 4;                                               \
     const int bounded = low > INT8_MIN || high < INT8_MAX;                                   \
     const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)channel_step);        \
     for (int32_t n = 0; n < channels; n += 8) {                                              \
@@ -89,7 +89,6 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
     }
 #else
 #define RAOT_REQUANTIZE_NHWC(T, PER, PARTS, SCALED)                                         \
-    const int32_t groups = (channels + 3) / 4;                                              \
     for (int32_t p = 0; p < positions; p++) {                                               \
         for (int32_t n = 0; n < channels; n++) {                                            \
             const int32_t group = raot_requantize_nhwc_group(n, channels);                  \
@@ -104,13 +103,46 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
     }
 #endif
 
+/* Blocks of eight channels are done by `BLOCKS`, others by C. */
+#if defined(RAOT_REQUANTIZE_MVE)
+#define RAOT_REQUANTIZE_NHWC_FORM(NAME, BLOCKS, T, PER, PARTS, SCALED)                          \
+    __attribute__((noinline, unused)) static void NAME(                                         \
+        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions, \
+        int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high)        \
+    {                                                                                           \
+        const int32_t groups = (channels + 3) / 4;                                              \
+        const int32_t blocks = channels / 8;                                                    \
+        const int contiguous = 0;                                                               \
+        if (blocks > 0) {                                                                       \
+            const struct raot_requantize_blocks sizes = {                                       \
+                blocks,       positions, out_step, (groups - 2 * blocks) * 32,                  \
+                channel_step, zero,      low,      high};                                       \
+            if (channel_step == 1 && low == INT8_MIN && high == INT8_MAX) {                     \
+                BLOCKS##_saturated(out, sums, scales, &sizes);                                  \
+            } else if (channel_step == 1) {                                                     \
+                BLOCKS##_contiguous(out, sums, scales, &sizes);                                 \
+            } else {                                                                            \
+                BLOCKS##_apart(out, sums, scales, &sizes);                                      \
+            }                                                                                   \
+            channels -= 8 * blocks;                                                             \
+            if (channels == 0) {                                                                \
+                return;                                                                         \
+            }                                                                                   \
+            out += 8 * blocks * channel_step;                                                   \
+            sums += 16 * blocks;                                                                \
+            scales += 2 * PER * blocks;                                                         \
+        }                                                                                       \
+        RAOT_REQUANTIZE_NHWC(T, PER, PARTS, SCALED)                                             \
+    }
+#else
 /* Contiguous channels are stored at once: one loop body for them, one for others. */
-#define RAOT_REQUANTIZE_NHWC_FORM(NAME, T, PER, PARTS, SCALED)                                   \
+#define RAOT_REQUANTIZE_NHWC_FORM(NAME, BLOCKS, T, PER, PARTS, SCALED)                           \
     __attribute__((always_inline)) static inline void NAME##_of(                                 \
         int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions,  \
         int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high,         \
         const int contiguous)                                                                    \
     {                                                                                            \
+        const int32_t groups = (channels + 3) / 4;                                               \
         RAOT_REQUANTIZE_NHWC(T, PER, PARTS, SCALED)                                              \
         (void)contiguous;                                                                        \
     }                                                                                            \
@@ -125,6 +157,7 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
                       high, 0);                                                                  \
         }                                                                                        \
     }
+#endif
 
 #if defined(RAOT_MVE_F32)
 #define RAOT_PARTS_F32(N, AT) const float32x4_t N = vld1q_f32(AT);
@@ -170,14 +203,14 @@ static inline int32_t raot_requantize_nhwc_lower(int32_t x)
 }
 #endif
 
-RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_f32_unpacked, float, 4, RAOT_PARTS_F32,
-                          RAOT_SCALED_F32)
-RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_nearest_unpacked, int32_t, 8, RAOT_PARTS_I32,
-                          RAOT_SCALED_NEAREST)
-RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_twice_unpacked, int32_t, 8, RAOT_PARTS_I32,
-                          RAOT_SCALED_TWICE)
-RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_above_unpacked, int32_t, 8, RAOT_PARTS_I32,
-                          RAOT_SCALED_ABOVE)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_f32_unpacked, raot_requantize_blocks_f32, float, 4,
+                          RAOT_PARTS_F32, RAOT_SCALED_F32)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_nearest_unpacked, raot_requantize_blocks_nearest,
+                          int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_NEAREST)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_twice_unpacked, raot_requantize_blocks_twice,
+                          int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_TWICE)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_above_unpacked, raot_requantize_blocks_above,
+                          int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_ABOVE)
 
 /* Unsigned bytes are stored like signed ones. */
 #define raot_requantize_nhwc_f32_u8_unpacked(out, ...) \

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of bytes, as average pools and means of quantized values add them, by a micro-kernel.
+
+A scalar that only adds bytes, less a literal, in loops that nothing cuts off is read from a buffer
+of sums of the innermost axis of the result. What follows each sum stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import (
+    Assign,
+    Binary,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    Index,
+    Lit,
+    Load,
+    Local,
+    Stmt,
+    Store,
+)
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.apply import apply_module
+from relax_aot.scheduling.contraction import (
+    BYTES,
+    moved,
+    number_of,
+    step_of,
+    stride,
+    suffix_of,
+    symbols_of,
+)
+from relax_aot.scheduling.nest import Nest, greatest, nest_of, without_lets
+from relax_aot.scheduling.strategies.mve import MOST_APART
+from relax_aot.scheduling.targets import Context, Emit, Target
+from relax_aot.scheduling.writer import Writer
+
+LEAST = 8
+"""Bytes of a sum; shorter ones are not worth a call."""
+MOST_SUMS = 512
+EXAMPLES = (
+    Example(
+        why="the mean of each channel",
+        target="mve",
+        before="""
+            symbol n in 9..99
+            kernel @mean(%x: i8[n, 6]) -> (%y: i8[6]) {
+              for c in 0..6 {
+                local total: i32 = 0:i32
+                for i in 0..n {
+                  total = (total + (cast(%x[i, c], i32, wrap) - 3:i32))
+                }
+                %y[c] = cast((total / cast(index(n), i32, wrap)), i8, saturate)
+              }
+            }""",
+        after="""
+            kernel @mean(%x: i8[n, 6]) -> (%y: i8[6]) scratch (%sums: i32[6]) {
+              micro raot_sum_bytes_s8(%sums[0], %x[0, 0]) [6, 1, 1, 0, n, 6]
+              for c_0 in 0..6 {
+                local total_0: i32 = ...
+                %y[c_0] = cast((total_0 / cast(index(n), i32, wrap)), i8, saturate)
+              }
+            }""",
+    ),
+    Example(
+        why="windows that a border cuts off",
+        target="mve",
+        before="""
+            kernel @pool(%x: i8[20]) -> (%y: i32[20]) {
+              for i in 0..20 {
+                local total: i32 = 0:i32
+                for k in max(-i + 5, 0)..min(-i + 25, 10) {
+                  total = (total + cast(%x[i + k - 5], i32, wrap))
+                }
+                %y[i] = total
+              }
+            }""",
+    ),
+)
+
+
+def run(module: Module, target: Target) -> Module:
+    """Every kernel, for targets with vectors of bytes."""
+    return apply_module(module, target, match) if target.channels_last else module
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """`total` begins as `start` and adds `load` less `zero` in each iteration of `reductions`;
+    `counted` are locals that add a literal there."""
+
+    nest: Nest
+    reductions: tuple[For, ...]
+    total: Declare
+    load: Load
+    zero: int
+    counted: tuple[tuple[Declare, int], ...]
+    after: tuple[Stmt, ...]
+
+
+def match(stmt: For, w: Writer, context: Context) -> Emit | None:
+    found = _sum_of(stmt, w.bounds)
+    if found is None:
+        return None
+    *_, channel = found.nest.loops
+    steps = [stride(found.load, lp.variable) for lp in (*found.nest.loops, *found.reductions)]
+    if None in steps:
+        return None
+    inner = stride(found.load, channel.variable)
+    assert inner is not None
+    contiguous = inner == 1
+    for loop in () if contiguous else found.reductions[-1:]:
+        step = step_of(found.load, loop.variable)
+        if not step.is_constant or not 0 < step.constant <= MOST_APART:
+            return None
+    extents = [greatest(loop.extent, w.bounds) for loop in found.reductions]
+    if prod(extents) < LEAST or greatest(channel.stop, w.bounds) > MOST_SUMS:
+        return None
+    return lambda: _emit(found, w)
+
+
+def _emit(found: _Sum, w: Writer) -> None:
+    *outer, channel = found.nest.loops
+    sums = w.buffer("sums", DType.I32, channel.stop)
+    with w.nest(outer):
+        begin = {loop.variable: loop.start for loop in found.reductions}
+        first = moved(found.load, {**begin, channel.variable: ZERO})
+        pairs = [(lp.extent, step_of(found.load, lp.variable)) for lp in found.reductions]
+        ((count0, step0), (count1, step1)) = [(ONE, ZERO)] * (2 - len(pairs)) + pairs
+        w.micro(
+            f"raot_sum_bytes_{suffix_of(found.load.dtype)}", sums=sums, image=first,
+            channels=channel.stop, channel_step=step_of(found.load, channel.variable),
+            count0=count0, step0=step0, count1=count1, step1=step1,
+        )  # fmt: skip
+        count = prod((loop.extent for loop in found.reductions), start=ONE)
+        with w.range(channel.variable, channel.stop) as c:
+            value: Expr = Load(sums, (c,))
+            if found.zero:
+                value = Binary("-", value, _number(count * found.zero))
+            value = Binary("+", found.total.value, value)
+            declared = [Declare(found.total.local, value)]
+            for one, step in found.counted:
+                added = Binary("+", one.value, _number(count * step))
+                declared.append(Declare(one.local, added))
+            w.place((*declared, *found.after), {}, {channel.variable: c})
+
+
+def _number(dim: Dim) -> Expr:
+    if dim.is_constant:
+        return Lit(dim.constant, DType.I32)
+    return Cast(Index(dim), DType.I32)
+
+
+def _sum_of(stmt: For, bounds: Bounds) -> _Sum | None:
+    plain = without_lets((stmt,))
+    nest = nest_of(plain[0], bounds) if plain else None
+    if nest is None or not nest.loops or len(nest.free) < len(nest.loops):
+        return None
+    declared = [one for one in nest.leaf if isinstance(one, Declare)]
+    at = next((n for n, one in enumerate(nest.leaf) if isinstance(one, For)), len(nest.leaf))
+    before, after = nest.leaf[:at], nest.leaf[at + 1 :]
+    if at == len(nest.leaf) or not all(isinstance(one, Declare) for one in before):
+        return None
+    if any(lp.start != 0 for lp in nest.loops) or symbols_of(*nest.loops) - set(bounds):
+        return None
+    if not all(isinstance(one, Declare | Store) for one in after):
+        return None
+    reductions: list[For] = []
+    body: tuple[Stmt, ...] = (nest.leaf[at],)
+    while len(body) == 1 and isinstance(body[0], For):
+        reductions.append(body[0])
+        body = body[0].body
+    variables = {lp.variable for lp in (*nest.loops, *reductions)}
+    if len(reductions) > 2 or symbols_of(*reductions) & variables:
+        return None
+    starts = {one.local: one for one in declared[: len(before)]}
+    totals: list[tuple[Declare, Load, int]] = []
+    counted: list[tuple[Declare, int]] = []
+    for one in body:
+        added = _added(one)
+        if added is None or not isinstance(one, Assign) or one.local not in starts:
+            return None
+        begin, number = starts.pop(one.local), number_of(added)
+        if number is not None:
+            counted.append((begin, number))
+        elif (byte := _byte(added)) is not None:
+            totals.append((begin, *byte))
+        else:
+            return None
+    if len(totals) != 1 or starts:
+        return None
+    ((total, load, zero),) = totals
+    return _Sum(nest, tuple(reductions), total, load, zero, tuple(counted), after)
+
+
+def _added(stmt: Stmt) -> Expr | None:
+    """What a 32-bit scalar grows by."""
+    match stmt:
+        case Assign(Local(dtype=DType.I32) as local, Binary("+", left, right)) if left == local:
+            return right
+    return None
+
+
+def _byte(expr: Expr) -> tuple[Load, int] | None:
+    """A byte, and the literal that is subtracted from it."""
+    match expr:
+        case Cast(Load() as load, DType.I32, "wrap") if load.dtype in BYTES:
+            return load, 0
+        case Binary("-", Cast(Load() as load, DType.I32, "wrap"), less) if load.dtype in BYTES:
+            number = number_of(less)
+            return None if number is None else (load, number)
+    return None

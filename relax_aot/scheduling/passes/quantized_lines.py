@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantization of floats to bytes by a micro-kernel, on targets whose compilers make no vectors of
+the division.
+
+A loop nest that divides each element of an array by a literal, rounds, adds a zero point and
+saturates becomes lines of contiguous elements. Results keep their bits (`quantize_lines.h`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from relax_aot.ir.dims import ONE, ZERO, Dim
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import Apply, Binary, Buffer, Cast, Expr, For, Lit, Load, Stmt, Store
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.apply import apply_module
+from relax_aot.scheduling.contraction import BYTES, follow, moved, number_of, stride, suffix_of
+from relax_aot.scheduling.nest import bounds_known, without_lets
+from relax_aot.scheduling.packing import Packed
+from relax_aot.scheduling.strategies.mve import MOST_APART
+from relax_aot.scheduling.targets import Context, Emit, Target
+from relax_aot.scheduling.writer import Writer
+
+EXAMPLES = (
+    Example(
+        why="rows of a matrix that are stored as columns",
+        target="mve",
+        before="""
+        symbol n in 1..99
+        kernel @quantize(%x: f32[6, n]) -> (%y: i8[n, 6]) {
+          for c in 0..6 {
+            for i in 0..n {
+              %y[i, c] = cast((rint((%x[c, i] / 2.0:f32)) + cast(3:i8, f32, wrap)), i8, saturate)
+            }
+          }
+        }""",
+        after="""
+            kernel @quantize(%x: f32[6, n], %quantized_scale: f32[1]) -> (%y: i8[n, 6]) {
+              for c in 0..6 {
+                micro raot_quantize_line_s8(%y[0, c], %x[c, 0], ...) [n, 6, 3]
+              }
+            }""",
+    ),
+    Example(
+        why="a scale that is not known",
+        target="mve",
+        before="""
+            kernel @quantize(%x: f32[9], %s: f32[1]) -> (%y: i8[9]) {
+              for i in 0..9 {
+                %y[i] = cast((rint((%x[i] / %s[0])) + cast(3:i8, f32, wrap)), i8, saturate)
+              }
+            }""",
+    ),
+)
+
+
+def run(module: Module, target: Target) -> Module:
+    """Every kernel, for targets with vectors of bytes."""
+    return apply_module(module, target, match) if target.channels_last else module
+
+
+def match(stmt: For, w: Writer, context: Context) -> Emit | None:
+    loops: list[For] = []
+    body: Sequence[Stmt] = without_lets((stmt,))
+    while len(body) == 1 and isinstance(body[0], For):
+        loops.append(body[0])
+        body = body[0].body
+    names = {loop.variable for loop in loops}
+    store = body[0] if len(body) == 1 else None
+    found = _quantized(store.value) if isinstance(store, Store) else None
+    if found is None or not isinstance(store, Store):
+        return None
+    if any(loop.start != 0 or loop.stop.symbols & names for loop in loops):
+        return None
+    if not all(bounds_known(loop, w.bounds) for loop in loops):
+        return None
+    load, scale, zero = found
+    line = loops[-1]
+    step = stride(store, line.variable)
+    if stride(load, line.variable) != 1 or step is None or not step.is_constant:
+        return None
+    if not 0 < step.constant <= MOST_APART or load.buffer.name == store.buffer.name:
+        return None
+    return lambda: _emit(w, loops, load, store, scale, zero)
+
+
+def _emit(w: Writer, loops: list[For], load: Load, store: Store, scale: float, zero: int) -> None:
+    *outer, line = loops
+    inside, count = [line], line.stop
+    while outer and follow(load, outer[-1], inside[0]) and follow(store, outer[-1], inside[0]):
+        inside.insert(0, outer.pop())
+        count = count * inside[0].stop
+    step = stride(store, line.variable)
+    assert step is not None
+    values = np.array([scale], np.float32)
+    buffer = Buffer(w.fresh("quantized_scale"), DType.F32, (ONE,))
+    w.constant(Packed(buffer, lambda _: values))
+    first: dict[str, Dim] = {loop.variable: ZERO for loop in inside}
+    with w.nest(outer):
+        w.micro(
+            f"raot_quantize_line_{suffix_of(store.buffer.dtype)}", out=moved(store, first),
+            x=moved(load, first), scale=buffer, count=count, step=step, zero=zero,
+        )  # fmt: skip
+
+
+def _quantized(value: Expr) -> tuple[Load, float, int] | None:
+    """The float, the scale and the zero point of a quantized value."""
+    if not isinstance(value, Cast) or value.mode != "saturate" or value.dtype not in BYTES:
+        return None
+    match value.value:
+        case Binary("+", Apply("rint", (Binary("/", Load() as load, Lit(scale)),)), Cast(zero)):
+            number = number_of(zero)
+            if number is None or load.dtype is not DType.F32 or not isinstance(scale, float):
+                return None
+            return (load, scale, number) if scale > 0 else None
+    return None

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Depthwise convolutions of any window for Helium: VMLADAV adds up to sixteen taps.
+
+Some positions of a few channels at a time are copied to strips of image columns with a border, in
+which windows are contiguous (`depthwise_columns.h`). One vector of a strip serves up to four
+positions. Works for channels-first and channels-last, for strides, dilations and any length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from relax_aot.ir.dims import ZERO, Dim, interval
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Array
+from relax_aot.ir.loops import Buffer, Load, Store
+from relax_aot.ir.types import DType
+from relax_aot.microkernels.mve import BLOCK
+from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride
+from relax_aot.scheduling.epilogue import Requantization, by_channel, direct_store, scale_table
+from relax_aot.scheduling.packing import Arrays, Packed, round_up
+from relax_aot.scheduling.strategies._texts import LONG_WINDOWS
+from relax_aot.scheduling.strategies.mve import MOST_APART, Roles, roles_of
+from relax_aot.scheduling.targets import Context, Emit
+from relax_aot.scheduling.weighted import WHOLE, Weights, position_tiles
+from relax_aot.scheduling.writer import Writer
+
+POSITIONS = 128
+"""Of a tile, at most."""
+SUMS = 512
+"""Sums that are kept at once, if one channel does not have more."""
+SHARED = (4, 2, 1)
+"""Positions whose windows may be read as one vector."""
+
+
+def depthwise_columns(found: Weighted, w: Writer, context: Context) -> Emit | None:
+    """Windows of one channel each."""
+    if found.channel is not None or not found.shared or not found.fits_bytes:
+        return None
+    parts, roles = by_channel(found, context.constants), roles_of(found)
+    store = direct_store(parts[1]) if parts is not None else None
+    if parts is None or store is None or roles is None:
+        return None
+    channel, last = found.shared[-1].variable, found.positions[-1].variable
+    apart = stride(store, last)
+    places = stride(store, channel), stride(found.x, channel), stride(found.w, channel)
+    if apart is None or None in places or places[2] == 0:
+        return None
+    step = roles.across.step * roles.across.dilation
+    for distance in (apart * roles.phases, step):
+        if not distance.is_constant or not 0 < distance.constant <= MOST_APART:
+            return None
+    if not found.known_by_channel(found.start, context.constants):
+        return None
+    return _Columns(found, w, roles, parts[0], store).emit
+
+
+class _Columns:
+    """`shared`: positions per vector; `reach`: bytes of their windows; `size`: positions of a
+    tile; `part`: channels at once."""
+
+    def __init__(
+        self, found: Weighted, w: Writer, roles: Roles, one: Requantization, store: Store
+    ) -> None:
+        self.found, self.w, self.roles, self.one, self.store = found, w, roles, one, store
+        self.channel = found.shared[-1]
+        levels = (roles.column, roles.line, roles.channel)
+        self.pack = Weights(found, [at for at in levels if at is not None], *one.loads)
+        self.piece = prod(found.counts[at] for at in roles.inner)
+        self.step = roles.advance * self.piece
+        fits = (n for n in SHARED if found.depth + (n - 1) * self.step <= BLOCK)
+        self.shared = next(fits, 1)
+        self.reach = round_up(found.depth + (self.shared - 1) * self.step, BLOCK)
+        count = -(-interval(found.positions[-1].stop, w.bounds)[1] // roles.phases)
+        self.size = max(1, min(count, POSITIONS))
+        most = max(1, SUMS // round_up(self.size, 8))
+        self.part = min(self.channel.stop.constant, most)
+        groups = round_up(self.size, self.shared) - self.shared
+        columns = (self.size - 1) * roles.advance + roles.across.taps
+        self.width = max(groups * self.step + self.reach, columns * self.piece)
+
+    def emit(self) -> None:
+        found, w, pack, roles, one = self.found, self.w, self.pack, self.roles, self.one
+        shape = (*pack.lead, self.shared, self.reach)
+        self.weights = pack.buffer(w, "columns", DType.I8, shape)
+        w.constant(Packed(self.weights, partial(_shifted, self)))
+        start = pack.packed_starts(w, found.flip)
+        scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, len(one.numbers)))
+        w.constant(Packed(scales, partial(scale_table, one, pack.loops)))
+        strips = w.buffer("strips", DType.I8, self.part * self.width)
+        sums = w.buffer("sums", DType.I32, self.part, round_up(self.size, 8))
+        around = replace(found, shared=found.shared[:-1])
+        name, last = self.channel.variable, found.positions[-1].variable
+        with (
+            position_tiles(w, around, self.size, False, roles.phases) as tile,
+            w.tiles(("part", "channels"), self.channel.stop, self.part) as (first, channels),
+        ):
+            at = tile.at(w)
+            columns = (tile.count - 1) * roles.advance + roles.across.taps
+            self._gather({**at, name: first}, strips, columns, channels)
+            w.micro(
+                "raot_depthwise_columns_s8", sums=sums, strips=strips,
+                weights=self._of(self.weights, first), channels=channels, count=tile.count,
+                shared=self.shared, depth=found.depth, step=self.step, width=self.width,
+            )  # fmt: skip
+            w.micro(
+                f"raot_requantize_channels_{one.form}{one.suffix}", sums=sums,
+                out=moved(self.store, {**at, name: first}), start=self._of(start, first),
+                scale=self._of(scales, first), channels=channels, count=tile.count,
+                channel_step=step_of(self.store, name),
+                step=step_of(self.store, last) * roles.phases, zero=one.zero, low=one.low,
+                high=one.high,
+            )  # fmt: skip
+
+    def _gather(self, at: dict[str, Dim], strips: Buffer, columns: Dim, channels: Dim) -> None:
+        """Copies the columns of some channels, each to a strip of its own."""
+        found, w, roles = self.found, self.w, self.roles
+        if len(roles.inner) > 1:
+            with w.range("c", channels) as c:
+                here = {**at, self.channel.variable: at[self.channel.variable] + c}
+                roles.gather(w, found, here, strips[(c * self.width,)], columns)
+            return
+        spans, image, sizes = roles.source(w, found, at, columns)
+        line = spans[0] if spans else WHOLE
+        w.micro(
+            f"raot_depthwise_strips_{found.suffix}", strips=strips, image=image,
+            channels=channels, channel_step=step_of(found.x, self.channel.variable),
+            lines=line.count, first1=line.first, last1=line.last, line_step=line.step,
+            pitch=self.width, **sizes,
+        )  # fmt: skip
+
+    def _of(self, buffer: Buffer, channel: Dim) -> Load:
+        """What belongs to a channel of a packed constant."""
+        index = (*self.pack.index[:-1], channel)
+        return Load(buffer, (*index, *(ZERO,) * (buffer.rank - len(index))))
+
+
+def _shifted(p: _Columns, data: Arrays) -> Array:
+    """The window of each channel once for each position of a vector, moved by its steps."""
+    matrix = p.pack.matrix(data)
+    packed = np.zeros((*matrix.shape[:-1], p.shared, p.reach), np.int8)
+    for n in range(p.shared):
+        packed[..., n, n * p.step : n * p.step + matrix.shape[-1]] = matrix
+    return packed
+
+
+EXAMPLES = (
+    Example(
+        why="windows of more than four taps",
+        target="mve",
+        before=LONG_WINDOWS,
+        after="""
+            kernel @conv(...
+              for i in 0..6 {
+                ...
+                micro raot_depthwise_strips_s8(...
+                micro raot_depthwise_columns_s8(...
+                micro raot_requantize_channels_f32(...
+              }
+            }""",
+    ),
+)

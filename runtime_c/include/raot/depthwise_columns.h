@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * depthwise_columns.h - depthwise convolutions of any window for cores with byte vectors (Helium).
+ *
+ * Each channel is a strip of image columns with a border, in which the window of a position is
+ * contiguous. `shared` positions are computed from one vector of the strip: the weights of a
+ * channel are stored once for each of them, moved by `step` bytes, with zeros around:
+ *
+ *     sums[c * pitch + p] = strips[c * width + p * step + k] * weights[c][p % shared][k + ...]
+ *
+ * summed over k < depth, where `pitch` is `count` rounded up to a multiple of 8. Whole vectors are
+ * read for whole groups of `shared` positions, and their sums are written. Sums wrap.
+ */
+#ifndef RAOT_DEPTHWISE_COLUMNS_H
+#define RAOT_DEPTHWISE_COLUMNS_H
+
+#include <stdint.h>
+
+#include "assembly.h"
+#include "multiply_nhwc.h"
+#include "mve.h"
+
+#if defined(RAOT_MVE)
+/* As raot_across_s8, with the offsets of eight bytes. */
+__attribute__((always_inline)) static inline void raot_strip_line(uint8_t *to, const uint8_t *from,
+                                                                  int32_t count, int32_t next,
+                                                                  int32_t to_next, uint16x8_t apart,
+                                                                  uint16x8_t at, uint16x8_t flip)
+{
+#if defined(RAOT_ASM_INLINE)
+    /* clang-format off */
+    __asm volatile(
+        "wls lr, %[blocks], 2f\n"
+        "1:\n vldrb.u16 q0, [%[from], %q[apart]]\n add %[from], %[from], %[next]\n"
+        "veor q0, q0, %q[flip]\n vstrb.16 q0, [%[to], %q[at]]\n"
+        "add %[to], %[to], %[to_next]\n le lr, 1b\n"
+        "2:\n"
+        : [from] "+r"(from), [to] "+r"(to)
+        : [blocks] "r"(count / 8), [next] "r"(next), [to_next] "r"(to_next), [apart] "w"(apart),
+          [at] "w"(at), [flip] "w"(flip)
+        : "lr", "s0", "s1", "s2", "s3", "cc", "memory");
+    /* clang-format on */
+#else
+    for (int32_t blocks = count / 8; blocks > 0; blocks--) {
+        const uint16x8_t x = veorq_u16(vldrbq_gather_offset_u16(from, apart), flip);
+        vstrbq_scatter_offset_u16(to, at, x);
+        from += next;
+        to += to_next;
+    }
+#endif
+    if (count % 8 != 0) {
+        const mve_pred16_t some = vctp16q((uint32_t)(count % 8));
+        const uint16x8_t x = veorq_u16(vldrbq_gather_offset_z_u16(from, apart, some), flip);
+        vstrbq_scatter_offset_p_u16(to, at, x, some);
+    }
+}
+
+#if defined(RAOT_ASM_INLINE)
+/* Compilers do not store two sums at once. */
+/* clang-format off */
+#define RAOT_COLUMNS_LOOP(weights2, second, third)                                  \
+    __asm volatile(                                                                 \
+        "vldrb.8 q1, [%[w]]\n" weights2 "wls lr, %[groups], 2f\n"                   \
+        "1:\n vldrb.8 q0, [%[x]]\n add %[x], %[x], %[next]\n"                       \
+        "vmladav.s8 r0, q0, q1\n" second third "le lr, 1b\n"                       \
+        "2:\n"                                                                      \
+        : [x] "+r"(x), [to] "+r"(to)                                                \
+        : [groups] "r"(groups), [next] "r"(next), [w] "r"(weights)                  \
+        : "lr", "r0", "r2", "r8", "r10", "s0", "s1", "s2", "s3", "s4", "s5", "s6",  \
+          "s7", "s8", "s9", "s10", "s11", "s12", "s13", "s14", "s15", "s16", "s17", \
+          "s18", "s19", "cc", "memory")
+/* clang-format on */
+#endif
+
+/* Windows of one vector. */
+__attribute__((always_inline)) static inline void raot_columns_sums(int32_t *to, const int8_t *x,
+                                                                    const int8_t *weights,
+                                                                    int32_t groups, int32_t next,
+                                                                    const int32_t shared)
+{
+#if defined(RAOT_ASM_INLINE)
+    if (shared == 4) {
+        RAOT_COLUMNS_LOOP(
+            "vldrb.8 q2, [%[w], #16]\n vldrb.8 q3, [%[w], #32]\n vldrb.8 q4, [%[w], #48]\n",
+            "vmladav.s8 r2, q0, q2\n vmladav.s8 r8, q0, q3\n"
+            "strd r0, r2, [%[to]], #8\n vmladav.s8 r10, q0, q4\n",
+            "strd r8, r10, [%[to]], #8\n");
+    } else if (shared == 2) {
+        RAOT_COLUMNS_LOOP("vldrb.8 q2, [%[w], #16]\n", "vmladav.s8 r2, q0, q2\n",
+                          "strd r0, r2, [%[to]], #8\n");
+    } else {
+        RAOT_COLUMNS_LOOP("", "", "str r0, [%[to]], #4\n");
+    }
+#else
+    const int8x16_t w0 = vldrbq_s8(weights);
+    const int8x16_t w1 = vldrbq_s8(weights + (shared > 1 ? 16 : 0));
+    const int8x16_t w2 = vldrbq_s8(weights + (shared > 2 ? 32 : 0));
+    const int8x16_t w3 = vldrbq_s8(weights + (shared > 2 ? 48 : 0));
+
+    for (; groups > 0; groups--) {
+        const int8x16_t window = vldrbq_s8(x);
+        x += next;
+        RAOT_KEEP_ADDRESS(x);
+        to[0] = vmladavq_s8(window, w0);
+        if (shared > 1) {
+            to[1] = vmladavq_s8(window, w1);
+        }
+        if (shared > 2) {
+            to[2] = vmladavq_s8(window, w2);
+            to[3] = vmladavq_s8(window, w3);
+        }
+        to += shared;
+    }
+#endif
+}
+
+#if defined(RAOT_ASM_INLINE)
+#undef RAOT_COLUMNS_LOOP
+#endif
+#endif
+
+/*
+ * Copies columns first..first + columns of some lines of each channel to a strip, column by
+ * column; strips are `pitch` apart. Lines first1..last1 of `lines` and columns 0..width are inside
+ * the image; elements outside are `zero`. `image` is column 0 of the first line inside. `flip` is
+ * 0, or 128 for unsigned bytes, which become signed. Seven columns are at most 65535 bytes apart.
+ */
+__attribute__((noinline, unused)) static void
+raot_depthwise_strips_u8_unpacked(int8_t *strips, const uint8_t *image, int32_t zero, int32_t flip,
+                                  int32_t channels, int32_t channel_step, int32_t lines,
+                                  int32_t first1, int32_t last1, int32_t line_step, int32_t columns,
+                                  int32_t first, int32_t width, int32_t column_step, int32_t pitch)
+{
+    const int32_t left = first < 0 ? (-first < columns ? -first : columns) : 0;
+    const int32_t inside = width - first < columns ? width - first : columns;
+    const int32_t count = inside > left ? inside - left : 0;
+    const int clipped = last1 - first1 < lines;
+#if defined(RAOT_MVE)
+    const uint16x8_t position = vidupq_n_u16(0, 1);
+    const uint16x8_t apart = vmulq_n_u16(position, (uint16_t)column_step);
+    const uint16x8_t at = vmulq_n_u16(position, (uint16_t)lines);
+    const uint16x8_t other = vdupq_n_u16((uint16_t)flip);
+#endif
+
+    /*@ loop unroll 4096; */
+    for (int32_t c = 0; c < channels; c++) {
+        if (clipped) {
+            raot_fill_s8(strips, zero, columns * lines);
+        } else {
+            if (left > 0) {
+                raot_fill_s8(strips, zero, left * lines);
+            }
+            if (left + count < columns) {
+                raot_fill_s8(strips + (left + count) * lines, zero,
+                             (columns - left - count) * lines);
+            }
+        }
+        /*@ loop unroll 4096; */
+        for (int32_t j = first1; count > 0 && j < last1; j++) {
+            const uint8_t *from = image + (j - first1) * line_step + (first + left) * column_step;
+            uint8_t *to = (uint8_t *)strips + left * lines + j;
+#if defined(RAOT_MVE)
+            raot_strip_line(to, from, count, 8 * column_step, 8 * lines, apart, at, other);
+#else
+            /*@ loop unroll 4096; */
+            for (int32_t x = 0; x < count; x++) {
+                to[x * lines] = (uint8_t)(from[x * column_step] ^ flip);
+            }
+#endif
+        }
+        strips += c + 1 < channels ? pitch : 0;
+        image += c + 1 < channels ? channel_step : 0;
+    }
+}
+
+#define raot_depthwise_strips_s8_unpacked(strips, image, ...) \
+    raot_depthwise_strips_u8_unpacked(strips, (const uint8_t *)(image), __VA_ARGS__)
+
+__attribute__((noinline, unused)) static void
+raot_depthwise_columns_s8_unpacked(int32_t *sums, const int8_t *strips, const int8_t *weights,
+                                   int32_t channels, int32_t count, int32_t shared, int32_t depth,
+                                   int32_t step, int32_t width)
+{
+    const int32_t pitch = (count + 7) / 8 * 8;
+    const int32_t vectors = (depth + (shared - 1) * step + 15) / 16;
+
+    for (int32_t c = 0; c < channels; c++) {
+#if defined(RAOT_MVE)
+        const int32_t groups = (count + shared - 1) / shared;
+        if (vectors == 1 && shared == 4) {
+            raot_columns_sums(sums, strips, weights, groups, 4 * step, 4);
+        } else if (vectors == 1 && shared == 2) {
+            raot_columns_sums(sums, strips, weights, groups, 2 * step, 2);
+        } else if (vectors == 1 && shared == 1) {
+            raot_columns_sums(sums, strips, weights, groups, step, 1);
+        } else {
+            for (int32_t p = 0; p < count; p++) {
+                const int32_t which = p % shared;
+                const int8_t *x = strips + (p - which) * step;
+                const int8_t *by = weights + which * vectors * 16;
+                int32_t sum = 0;
+                for (int32_t v = vectors; v > 0; v--) {
+                    sum = vmladavaq_s8(sum, vldrbq_s8(x), vldrbq_s8(by));
+                    x += 16;
+                    by += 16;
+                }
+                sums[p] = sum;
+            }
+        }
+#else
+        for (int32_t p = 0; p < count; p++) {
+            const int8_t *const x = strips + p * step;
+            const int8_t *const by = weights + p % shared * (16 * vectors + step);
+            uint32_t sum = 0u;
+            for (int32_t k = 0; k < depth; k++) {
+                sum += (uint32_t)(x[k] * by[k]);
+            }
+            sums[p] = (int32_t)sum;
+        }
+#endif
+        sums += pitch;
+        strips += width;
+        weights += shared * vectors * 16;
+    }
+}
+
+/* Sizes of the function below, by name. */
+struct raot_depthwise_columns {
+    int32_t channels;
+    int32_t count;
+    int32_t shared;
+    int32_t depth;
+    int32_t step;
+    int32_t width;
+};
+
+#define raot_depthwise_columns_s8(sums, strips, weights, sizes)                                  \
+    raot_depthwise_columns_s8_unpacked(sums, strips, weights, (sizes)->channels, (sizes)->count, \
+                                       (sizes)->shared, (sizes)->depth, (sizes)->step,           \
+                                       (sizes)->width)
+
+/* Sizes of the functions below, by name. */
+struct raot_depthwise_strips {
+    int32_t zero;
+    int32_t flip;
+    int32_t channels;
+    int32_t channel_step;
+    int32_t lines;
+    int32_t first1;
+    int32_t last1;
+    int32_t line_step;
+    int32_t columns;
+    int32_t first;
+    int32_t width;
+    int32_t column_step;
+    int32_t pitch;
+};
+
+#define raot_depthwise_strips_s8(strips, image, sizes)                                         \
+    raot_depthwise_strips_s8_unpacked(                                                         \
+        strips, image, (sizes)->zero, (sizes)->flip, (sizes)->channels, (sizes)->channel_step, \
+        (sizes)->lines, (sizes)->first1, (sizes)->last1, (sizes)->line_step, (sizes)->columns, \
+        (sizes)->first, (sizes)->width, (sizes)->column_step, (sizes)->pitch)
+
+#define raot_depthwise_strips_u8(strips, image, sizes)                                         \
+    raot_depthwise_strips_u8_unpacked(                                                         \
+        strips, image, (sizes)->zero, (sizes)->flip, (sizes)->channels, (sizes)->channel_step, \
+        (sizes)->lines, (sizes)->first1, (sizes)->last1, (sizes)->line_step, (sizes)->columns, \
+        (sizes)->first, (sizes)->width, (sizes)->column_step, (sizes)->pitch)
+
+#endif

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantized nets on a Cortex-M55: every length keeps the bits, and innermost loops are vectors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relax_aot import driver
+from relax_aot.binaries.elf import Program
+from relax_aot.project import Project
+from relax_aot.project.board import load_board
+from relax_aot.quantization import Choice
+from relax_aot.scheduling.passes import fma
+from relax_aot.toolchain.disassembly import HELIUM, Instruction, instructions
+from relax_aot.verify.emulate import build_image, emulate
+from tests.conftest import ROOT
+from tests.models.onnx_text import model_of, random_weights
+
+BOARD = "mps3-an547"
+SCALAR = {
+    "raot_quantize_line": "products next to the middle of two integers are divided",
+    "softmax": "a few numbers, looked up in a table",
+    "average_pool": "a quotient of each channel, and floats in the order of the model",
+    "qmean": "a quotient of each channel",
+    "dequantize": "the few floats of the result",
+}
+"""Functions with innermost loops without vectors, by a part of the name, and why."""
+LENGTHS = (1, 2, 3, 17, 130, 131)
+BLOCK = """
+    d{n} = Conv <group = {c}, {attributes}> ({x}, dw{n}, db{n})
+    r{n} = Relu (d{n})
+    p{n} = Conv (r{n}, pw{n}, pb{n})
+    x{n} = Relu (p{n})
+"""
+WINDOWS = (
+    (5, "kernel_shape = [5], pads = [2, 2]"),
+    (7, "kernel_shape = [7], pads = [3, 3], strides = [2]"),
+    (3, "kernel_shape = [3], pads = [4, 4], dilations = [4]"),
+    (19, "kernel_shape = [19], pads = [9, 9]"),
+)
+"""Taps and attributes of the depthwise convolutions of a net."""
+
+
+def net(windows: tuple[tuple[int, str], ...]) -> Project:
+    """Blocks of a depthwise convolution over 40 or 32 channels and a pointwise one, quantized."""
+    channels = [40, *[32] * (len(windows) - 1)]
+    shapes: dict[str, tuple[int, ...]] = {"wf": (32, 3)}
+    text = ""
+    for n, ((taps, attributes), c) in enumerate(zip(windows, channels, strict=True)):
+        shapes |= {f"dw{n}": (c, 1, taps), f"db{n}": (c,), f"pw{n}": (32, c, 1), f"pb{n}": (32,)}
+        x = f"x{n - 1}" if n else "x"
+        text += BLOCK.format(n=n, c=c, x=x, attributes=attributes)
+    last = f"x{len(windows) - 1}"
+    text += f"pooled = GlobalAveragePool ({last})\n flat = Flatten (pooled)\n y = MatMul (flat, wf)"
+    weights = random_weights(np.random.default_rng(1), **shapes)
+    model = model_of("wake (float[1, 40, n] x) => (float[1, 3] y)", text, weights)
+    samples = np.random.default_rng(2).normal(size=(1, 40, 60)).astype(np.float32)
+    options = driver.Options(
+        bounds={"n": (1, max(LENGTHS))}, quantize=Choice("int8"), calibrate={"x": samples}
+    )
+    return driver.compile_model(model, BOARD, options)
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize("windows", [(WINDOWS[0],) * 4, WINDOWS], ids=["wake_word", "windows"])
+def test_lengths_keep_the_bits(
+    windows: tuple[tuple[int, str], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    samples = [{"x": rng.normal(size=(1, 40, n)).astype(np.float32)} for n in LENGTHS]
+    # Next to the middle of two integers, and what is no number.
+    samples[-1]["x"][0, :4, :4] = [[np.nan, np.inf, -np.inf, -0.0], [1e30, -1e30, 1e-40, 0]] * 2
+    fast = emulate(net(windows), samples)
+    monkeypatch.setattr(
+        "relax_aot.scheduling.schedule", lambda m, target, *_, **__: fma.run(m, target)
+    )
+    plain = emulate(net(windows), samples)
+    for n, a, b in zip(LENGTHS, fast, plain, strict=True):
+        assert a.status == b.status == 0
+        assert a.outputs["y"].tobytes() == b.outputs["y"].tobytes(), n
+    if windows == (WINDOWS[0],) * 4:
+        pairs = zip(fast, plain, LENGTHS, strict=True)
+        assert all(
+            3 * (a.instructions or 0) < (b.instructions or 0) for a, b, n in pairs if n > 100
+        )
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize("windows", [(WINDOWS[0],) * 4, WINDOWS], ids=["wake_word", "windows"])
+def test_innermost_loops_are_vectors(windows: tuple[tuple[int, str], ...], tmp_path: Path) -> None:
+    assert not scalar_loops(net(windows), tmp_path)
+
+
+@pytest.mark.qemu
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["kws_int8_qdq.onnx", "kws_int8.tflite", "resnet8_int8_qdq.onnx",
+                                  "resnet8_int8.tflite"])  # fmt: skip
+def test_innermost_loops_of_shared_models_are_vectors(
+    name: str, shared_models: Path, tmp_path: Path
+) -> None:
+    assert not scalar_loops(
+        driver.compile_model(str(shared_models / name), BOARD, driver.Options()), tmp_path
+    )
+
+
+def test_a_scalar_loop_is_found() -> None:
+    code = [
+        Instruction(0, "movs", "r0, #4", True),
+        Instruction(2, "vldrb.u8", "q0, [r1], #16", False),
+        Instruction(6, "ldrb", "r2, [r1], #1", False),
+        Instruction(10, "subs", "r0, #1", True),
+        Instruction(12, "bne", "6 <f+0x6>", True),
+        Instruction(14, "le", "lr, 2 <f+0x2>", False),
+        Instruction(18, "b", "2 <f+0x2>", True),
+    ]
+    assert innermost(code) == [code[2:5]]
+    assert not is_vector(code[2:5]) and is_vector(code[1:5])
+
+
+def scalar_loops(project: Project, folder: Path) -> list[str]:
+    """The functions of kernels that have an innermost loop without vectors or calls."""
+    image, board = build_image(project, folder), load_board(BOARD)
+    kernels = {kernel.c_name for kernel in project.view.kernels}
+    harness = "".join(path.read_text() for path in (ROOT / "boards" / "families").rglob("*.[chS]"))
+    found = []
+    for function in Program(image.elf).functions:
+        name = function.name.partition(".")[0]
+        ours = name.startswith("raot_") and not re.search(rf"\b{name}\b", harness)
+        if name not in kernels and not ours:
+            continue
+        code = instructions(
+            image.elf,
+            image.elf.stat().st_mtime_ns,
+            board.prefix,
+            function.start,
+            function.end,
+            HELIUM,
+        )
+        loops = [loop for loop in innermost(code) if not is_vector(loop)]
+        if loops and not any(part in name for part in SCALAR):
+            found.append(f"{function.name}: {loops[0]}")
+    return found
+
+
+def is_vector(loop: list[Instruction]) -> bool:
+    """Whether a loop has vectors, or leaves them to a function that it calls."""
+    return any(
+        re.match(r"blx?$", one.name) or (one.name[0] == "v" and re.search(r"\bq\d", one.operands))
+        for one in loop
+    )
+
+
+def innermost(code: list[Instruction] | tuple[Instruction, ...]) -> list[list[Instruction]]:
+    """Natural loops that contain no other one: Aho, Sethi and Ullman, section 10.4."""
+    at = {one.address: n for n, one in enumerate(code)}
+    after: dict[int, list[int]] = {n: [] for n in range(len(code))}
+    for n, one in enumerate(code):
+        target = re.search(r"(?:^|, )([0-9a-f]+) <", one.operands)
+        jumps = re.fullmatch(
+            r"b(?!l|x|f|ic|k)\w*|cbn?z|le|letp|wls\w*|dls\w*", one.name.partition(".")[0]
+        )
+        if target and jumps and not one.name.startswith("dls") and int(target[1], 16) in at:
+            after[n].append(at[int(target[1], 16)])
+        ends = one.name.partition(".")[0] in ("b", "bx") or "pc}" in one.operands
+        ends = ends or one.operands.startswith("pc, ")
+        if not ends and n + 1 < len(code):
+            after[n].append(n + 1)
+    dominators = _dominators(after)
+    bodies: dict[int, set[int]] = {}
+    for n, targets in after.items():
+        for header in targets:
+            if n in dominators and header in dominators[n]:
+                bodies.setdefault(header, {header}).update(_body(n, header, after))
+    return [
+        [code[n] for n in sorted(body)]
+        for header, body in sorted(bodies.items())
+        if not any(other in body for other in bodies if other != header)
+    ]
+
+
+def _body(latch: int, header: int, after: Mapping[int, list[int]]) -> set[int]:
+    before: dict[int, list[int]] = {}
+    for n, targets in after.items():
+        for target in targets:
+            before.setdefault(target, []).append(n)
+    body, waiting = {header}, [latch]
+    while waiting:
+        n = waiting.pop()
+        if n not in body:
+            body.add(n)
+            waiting += before.get(n, [])
+    return body
+
+
+def _dominators(after: Mapping[int, list[int]]) -> dict[int, set[int]]:
+    """Of every reachable instruction."""
+    found: dict[int, set[int]] = {0: {0}}
+    waiting = [0]
+    while waiting:
+        n = waiting.pop(0)
+        for target in after[n]:
+            own = (found[target] & found[n] if target in found else set(found[n])) | {target}
+            if target == 0:
+                own = {0}
+            if found.get(target) != own:
+                found[target] = own
+                waiting.append(target)
+    return found
