@@ -159,6 +159,22 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
     }
 #endif
 
+static inline int32_t raot_requantize_nhwc_rounded(int32_t x, int32_t shift)
+{
+    const int64_t half = shift < 0 ? (int64_t)1 << (-shift - 1) : 0;
+    return (int32_t)(((int64_t)x + half) >> -shift);
+}
+
+static inline int32_t raot_requantize_nhwc_high(int32_t x, int32_t by)
+{
+    return (int32_t)(((int64_t)x * by + ((int64_t)1 << 30)) >> 31);
+}
+
+static inline int32_t raot_requantize_nhwc_lower(int32_t x)
+{
+    return x < 0 ? x - 1 : x;
+}
+
 #if defined(RAOT_MVE_F32)
 #define RAOT_PARTS_F32(N, AT) const float32x4_t N = vld1q_f32(AT);
 #define RAOT_PARTS_I32(N, AT)          \
@@ -185,22 +201,6 @@ static inline int32x4_t raot_lower(int32x4_t x)
 #define RAOT_SCALED_TWICE(X, BY)  \
     raot_requantize_nhwc_rounded( \
         raot_requantize_nhwc_lower(raot_requantize_nhwc_high(X, (BY)[0])), (BY)[4])
-
-static inline int32_t raot_requantize_nhwc_rounded(int32_t x, int32_t shift)
-{
-    const int64_t half = shift < 0 ? (int64_t)1 << (-shift - 1) : 0;
-    return (int32_t)(((int64_t)x + half) >> -shift);
-}
-
-static inline int32_t raot_requantize_nhwc_high(int32_t x, int32_t by)
-{
-    return (int32_t)(((int64_t)x * by + ((int64_t)1 << 30)) >> 31);
-}
-
-static inline int32_t raot_requantize_nhwc_lower(int32_t x)
-{
-    return x < 0 ? x - 1 : x;
-}
 #endif
 
 RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_f32_unpacked, raot_requantize_blocks_f32, float, 4,
