@@ -62,7 +62,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
 
 /* Positions of two contiguous rows, `count` times four. */
 #if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
-#define RAOT_GATHER_FOURS(N, T, EXTEND)                                                          \
+#define RAOT_GATHER_GROUPS(N, T, EXTEND)                                                         \
     static inline void raot_pair_fours_##N(int16_t *to, const T *a, const T *b, int32_t count)   \
     {                                                                                            \
         __asm volatile("1: ldr r4, [%[a]], #4\n ldr r5, [%[b]], #4\n" EXTEND " r6, r4\n " EXTEND \
@@ -76,7 +76,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
                        : "r4", "r5", "r6", "r8", "r10", "cc", "memory");                         \
     }
 #else
-#define RAOT_GATHER_FOURS(N, T, EXTEND)                                                        \
+#define RAOT_GATHER_GROUPS(N, T, EXTEND)                                                       \
     static inline void raot_pair_fours_##N(int16_t *to, const T *a, const T *b, int32_t count) \
     {                                                                                          \
         for (int32_t p = 0; p < 4 * count; p++) {                                              \
@@ -119,7 +119,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
 
 /* clang-format off */
 #define RAOT_GATHER_PAIRS(N, T, EXTEND) \
-    RAOT_GATHER_FOURS(N, T, EXTEND) \
+    RAOT_GATHER_GROUPS(N, T, EXTEND) \
     RAOT_GATHER_FOUR(N, T) \
     /* `count` positions of two rows, whose elements are `step` apart. */ \
     static inline void raot_pair_rows_##N( \
@@ -260,7 +260,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
 RAOT_GATHER_PAIRS(s8, int8_t, "sxtb16")
 RAOT_GATHER_PAIRS(u8, uint8_t, "uxtb16")
 #undef RAOT_GATHER_PAIRS
-#undef RAOT_GATHER_FOURS
+#undef RAOT_GATHER_GROUPS
 #undef RAOT_GATHER_FOUR
 
 /* Sizes of the functions below, by name. */
