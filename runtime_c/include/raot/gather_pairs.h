@@ -63,7 +63,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
 /* Positions of two contiguous rows, `count` times four. */
 #if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
 #define RAOT_GATHER_GROUPS(N, T, EXTEND)                                                         \
-    static inline void raot_pair_fours_##N(int16_t *to, const T *a, const T *b, int32_t count)   \
+    static inline void raot_pair_groups_##N(int16_t *to, const T *a, const T *b, int32_t count)  \
     {                                                                                            \
         __asm volatile("1: ldr r4, [%[a]], #4\n ldr r5, [%[b]], #4\n" EXTEND " r6, r4\n " EXTEND \
                        " r8, r5\n " EXTEND " r4, r4, ror #8\n " EXTEND " r5, r5, ror #8\n"       \
@@ -76,12 +76,12 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
                        : "r4", "r5", "r6", "r8", "r10", "cc", "memory");                         \
     }
 #else
-#define RAOT_GATHER_GROUPS(N, T, EXTEND)                                                       \
-    static inline void raot_pair_fours_##N(int16_t *to, const T *a, const T *b, int32_t count) \
-    {                                                                                          \
-        for (int32_t p = 0; p < 4 * count; p++) {                                              \
-            raot_pair_store(to + 2 * p, raot_pair_lower((uint32_t)a[p], (uint32_t)b[p]));      \
-        }                                                                                      \
+#define RAOT_GATHER_GROUPS(N, T, EXTEND)                                                        \
+    static inline void raot_pair_groups_##N(int16_t *to, const T *a, const T *b, int32_t count) \
+    {                                                                                           \
+        for (int32_t p = 0; p < 4 * count; p++) {                                               \
+            raot_pair_store(to + 2 * p, raot_pair_lower((uint32_t)a[p], (uint32_t)b[p]));       \
+        }                                                                                       \
     }
 #endif
 
@@ -172,9 +172,9 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
             const int32_t last = count % 4 == 0 ? 0 : count - 4; \
             for (; c + 2 <= channels; c += 2) { \
                 const T *const next = from + channel_step; \
-                raot_pair_fours_##N(to, from, next, count / 4); \
+                raot_pair_groups_##N(to, from, next, count / 4); \
                 if (last != 0) { \
-                    raot_pair_fours_##N(to + 2 * last, from + last, next + last, 1); \
+                    raot_pair_groups_##N(to + 2 * last, from + last, next + last, 1); \
                 } \
                 to += far; \
                 from = next + channel_step; \
