@@ -25,7 +25,7 @@ static inline float raot_nearestf(float x, int32_t *whole)
 /* 2^n for -127 < n < 128. */
 static inline float raot_powerf(int32_t n)
 {
-    return raot_of_bitsf(((uint32_t)n << 23) + (127u << 23));
+    return raot_of_bitsf(((uint32_t)n << 23) + 0x3f800000u);
 }
 
 /* x * 2^n for x near 1 and |n| <= 252; rounded once. */

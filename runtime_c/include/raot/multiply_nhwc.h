@@ -259,8 +259,9 @@ RAOT_NAKED static void raot_multiply_pairs_s8(
         "str r5, [sp, #16]\n ldr r0, [sp, #32]\n subs r0, #1\n str r0, [sp, #32]\n beq 9f\n"
         "ldr pc, [sp, #40]\n"
         "9:\n add sp, #48\n vpop {d8, d9, d10, d11, d12, d13, d14, d15}\n"
-        "pop {r4, r5, r6, r7, r8, r10, r11, pc}\n .p2align 2\n"
-        /* One block, two and three. */
+        "pop {r4, r5, r6, r7, r8, r10, r11, pc}\n .p2align 2\n");
+    /* C compilers need not take longer texts than 4095 characters. One block, two and three. */
+    __asm volatile(
         "11:\n "
         "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r3], #16\n"
         "21:\n ldm r7!, " RAOT_SUMS_TWO "\n"

@@ -170,7 +170,9 @@
             "ldr r1, [sp, #48]\n ldr r2, [sp, #16]\n ldr pc, [sp, #4]\n" \
             "5: b.w 5f\n" \
             ".balign 4\n" \
-            "2:\n" RAOT_PAIR_STEPS_##FORM "bne 2b\n" \
+            "2:\n" RAOT_PAIR_STEPS_##FORM "bne 2b\n"); \
+        /* C compilers need not take longer texts than 4095 characters. */ \
+        __asm volatile( \
             "sub r11, r11, r3\n sub r12, r12, r7\n sub lr, lr, r10\n" \
             "ldr r0, [sp, #20]\n ldr r4, [sp, #28]\n ldr r5, [sp, #32]\n ldr r6, [sp, #52]\n" \
             "cbz r6, 3f\n" \

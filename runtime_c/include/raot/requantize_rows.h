@@ -173,14 +173,14 @@ RAOT_ROWS_RUNS(twice, 1 << 30)
         }                                                                                          \
     }
 /* A row whose results are clipped. */
-#define RAOT_ROWS_BOUNDED(FORM, LEAST)                                                           \
-    if (shift <= -1 && shift >= -20 && by >= (LEAST) && zero >= INT8_MIN && zero <= UINT8_MAX) { \
-        const int32_t offset = (1 << (-shift - 1)) + zero * (1 << -shift);                       \
-        for (int32_t p = 0; p < positions; p++) {                                                \
-            const int32_t scaled = raot_rows_##FORM(row[p], by) + offset;                        \
-            to[p * step] = raot_rows_clamped(scaled >> -shift, low, high);                       \
-        }                                                                                        \
-        continue;                                                                                \
+#define RAOT_ROWS_BOUNDED(FORM, LEAST)                                                     \
+    if (shift <= -1 && shift >= -20 && by >= (LEAST) && zero >= INT8_MIN && zero <= 255) { \
+        const int32_t offset = (1 << (-shift - 1)) + zero * (1 << -shift);                 \
+        for (int32_t p = 0; p < positions; p++) {                                          \
+            const int32_t scaled = raot_rows_##FORM(row[p], by) + offset;                  \
+            to[p * step] = raot_rows_clamped(scaled >> -shift, low, high);                 \
+        }                                                                                  \
+        continue;                                                                          \
     }
 #else
 #define RAOT_ROWS_FAST(FORM)
