@@ -48,7 +48,7 @@ from relax_aot.project.board import Board, load_board
 from relax_aot.project.cuda import Device, assemble_device, assemble_device_entries
 from relax_aot.project.cuda_board import require_device
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
-from relax_aot.project.fit import DoesNotFit, require_fit
+from relax_aot.project.fit import require_fit
 from relax_aot.project.llm import with_pool, with_text
 from relax_aot.quantization.summary import Quantized
 from relax_aot.scheduling import threads
@@ -169,28 +169,9 @@ def compile_module(
     options: Options,
     dump: Callable[[str, Module | str], None] = lambda stage, value: None,
 ) -> Project:
-    """Module -> Project; `dump` is given what each stage makes. Where only the forms of weights
-    that take least flash fit the board, these are taken, with a note."""
+    """Module -> Project; `dump` is given what each stage makes."""
     planned = _planned(module, board, options, _externs(options), dump)
-    try:
-        return _assembled(module, planned, board, options)
-    except DoesNotFit as error:
-        if not error.constants or options.optimize != "speed":
-            raise
-        stages: list[Stage] = []
-        small = replace(options, optimize="size")
-        planned = _planned(module, board, small, _externs(options), lambda *s: stages.append(s))
-        try:
-            built = _assembled(module, planned, board, options)
-        except DoesNotFit:
-            raise error from None
-        for stage, value in stages:
-            dump(f"{stage}-size", value)
-        note(
-            f"the constants do not fit {board.name} in their fastest formats: they are stored as "
-            "with --optimize size"
-        )
-        return built
+    return _assembled(module, planned, board, options)
 
 
 def _assembled(module: Module, planned: _Planned, board: Board, options: Options) -> Project:

@@ -34,8 +34,8 @@ class DoesNotFit(RelaxAotError):
 
 WAYS_OUT = {
     False: "use a smaller bound (--bound), --optimize memory, or another board",
-    True: "use --optimize size, which stores 8-bit weights as bytes, quantize a float model "
-    "(--quantize), store the weights separately (--weights blob), or use another board",
+    True: "quantize a float model (--quantize), use fewer bits for its weights (--quantize int4w), "
+    "store the weights separately (--weights blob), or use another board",
 }
 """By whether constants are what has no room."""
 
