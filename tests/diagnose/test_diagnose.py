@@ -173,9 +173,10 @@ def test_a_profile_adds_up_and_ranks_by_work() -> None:
     found = profile(project, case)
     assert sum(row.instructions for row in found.kernels) == found.instructions
     assert abs(found.instructions - found.as_shipped) < 0.05 * found.as_shipped
-    # The recurrence has most multiply-adds of this model by far.
+    counts = [row.instructions for row in found.kernels]
+    assert counts == sorted(counts, reverse=True)
+    # The recurrence has most multiply-adds of this model. Others share the functions of tiles.
     assert found.kernels[0].origin.startswith("/gru/")
-    assert found.kernels[0].instructions > 0.5 * found.instructions
 
 
 MISREAD = """

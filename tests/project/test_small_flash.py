@@ -40,9 +40,7 @@ def board_of(flash: str, folder: Path) -> str:
 
 
 @pytest.mark.qemu
-def test_weights_of_eight_bits_are_bytes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_of_eight_bits_are_bytes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model, board = dense(), board_of("100K", tmp_path)
     options: Any = {"quantize": "int8", "calibrate": SAMPLES}
     project = rx.compile(model, board=board, **options)

@@ -81,10 +81,10 @@ RAOT_STATIC_ASSERT(IMAGE_HEAT_BYTES >= 0 && IMAGE_HEAT_BYTES <= INT32_MAX,
                    "IMAGE_HEAT_BYTES must fit int32_t: lower a bound");
 RAOT_STATIC_ASSERT(IMAGE_ARENA_BYTES >= 0 && IMAGE_ARENA_BYTES <= INT32_MAX,
                    "IMAGE_ARENA_BYTES must fit int32_t: lower a bound");
-RAOT_STATIC_ASSERT(INT32_MAX >= 2LL * (long long)IMAGE_HEIGHT_MAX * (long long)IMAGE_WIDTH_MAX +
+RAOT_STATIC_ASSERT(INT32_MAX >= (long long)IMAGE_HEIGHT_MAX * (long long)IMAGE_WIDTH_MAX +
                                     (long long)IMAGE_BATCH_MAX +
                                     32LL * (long long)IMAGE_HEIGHT_MAX +
-                                    6LL * (long long)IMAGE_WIDTH_MAX + 130LL,
+                                    2LL * (long long)IMAGE_WIDTH_MAX + 130LL,
                    "indices must fit int32_t: lower a bound");
 
 #endif
