@@ -141,16 +141,16 @@ class QuantizedNet:
         return f"{name}_d"
 
     def conv(self, value: str, name: str, shape: tuple[int, ...], step: float) -> str:
-        codes = self.rng.integers(-127, 128, size=shape).astype(np.int8)
+        values = self.rng.integers(-127, 128, size=shape).astype(np.int8)
         scales = self.rng.uniform(0.5, 1, shape[0]) * 0.3 / 127 / np.sqrt(np.prod(shape[1:]))
         bias = np.rint(self.rng.uniform(0.1, 0.4, shape[0]) / (step * scales))
         if name == "a":
-            codes[list(self.zero)] = 0
+            values[list(self.zero)] = 0
             for channel in (*self.tiny, *self.zero):
                 scales[channel], bias[channel] = 1e-9, -(2**30)
         if name == "c":
-            codes[:, list(self.unread)] = 0
-        made = {"w": (codes, scales), "b": (bias.astype(np.int32), scales * step)}
+            values[:, list(self.unread)] = 0
+        made = {"w": (values, scales), "b": (bias.astype(np.int32), scales * step)}
         for part, (data, scale) in made.items():
             names = [f"{name}{part}", f"{name}{part}_s", f"{name}{part}_z"]
             self.weights |= dict(

@@ -223,11 +223,11 @@ class _Nibbles:
     steps: int
 
     def holds(self, table: Array, packed: Array) -> bool:
-        codes: NDArray[np.uint8] = packed.astype(np.uint8)
-        count, groups = codes.shape[:2]
+        stored: NDArray[np.uint8] = packed.astype(np.uint8)
+        count, groups = stored.shape[:2]
         if table.shape[1] != groups * 2 * self.steps or table.shape[0] > count * self.width:
             return False
-        halves = np.stack([codes & np.uint8(15), codes >> np.uint8(4)], axis=-1)
+        halves = np.stack([stored & np.uint8(15), stored >> np.uint8(4)], axis=-1)
         rows = halves.transpose(0, 2, 1, 4, 3).reshape(count * self.width, -1)[: table.shape[0]]
         return np.array_equal(rows, table.astype(np.int8).view(np.uint8) & np.uint8(15))
 
@@ -250,12 +250,12 @@ class _RowPairs:
     steps: int
 
     def holds(self, table: Array, packed: Array) -> bool:
-        codes: NDArray[np.uint8] = packed.astype(np.uint8)
-        count, groups = codes.shape[:2]
+        stored: NDArray[np.uint8] = packed.astype(np.uint8)
+        count, groups = stored.shape[:2]
         height = 2 * self.width
         if table.shape[1] != groups * self.steps or table.shape[0] > count * height:
             return False
-        halves = np.stack([codes & np.uint8(15) ^ np.uint8(8), codes >> np.uint8(4)], axis=1)
+        halves = np.stack([stored & np.uint8(15) ^ np.uint8(8), stored >> np.uint8(4)], axis=1)
         rows = halves.transpose(0, 1, 3, 2, 4).reshape(count * height, -1)[: table.shape[0]]
         return np.array_equal(rows, table.astype(np.int8).view(np.uint8) & np.uint8(15))
 
