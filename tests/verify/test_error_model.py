@@ -174,6 +174,31 @@ def test_networks_in_half_precision_are_equal(reference: str) -> None:
     assert 0 < max(shares) <= 1
 
 
+ATTENTION = """
+<ir_version: 10, opset_import: ["": 23]>
+g (float16[1, 2, n, 32] q, float16[1, 2, n, 32] k, float16[1, 2, n, 32] v)
+  => (float16[1, 2, n, 32] y) {
+  y = Attention(q, k, v)
+}
+"""
+
+
+def test_a_reference_that_rounds_inside_an_operator_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ONNX Runtime's attention in half precision; what is ours has to be right all the same."""
+    model = parser.parse_model(ATTENTION)
+    project = driver.compile_model(model, "host", Options(bounds={"n": (1, 40)}, name="scores"))
+    assert run_job(Job(model, (project,), reference="onnxruntime")).ok
+
+    def four_units(outputs: dict[str, Array]) -> None:
+        y = outputs["y"]
+        y += 4 * unit_in_last_place(y, DType.F16).astype(np.float16)
+
+    faulty(monkeypatch, four_units)
+    assert not run_job(Job(model, (project,), reference="onnxruntime")).ok
+
+
 def faulty(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Array]], None]) -> None:
     """The host gives other outputs than the C."""
     right = host.HostModel._run
