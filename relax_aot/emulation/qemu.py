@@ -91,7 +91,7 @@ def run_image(
     files = {REQUEST_FILE: encode_request(model, calls)}
     if emulator is None:
         command = unicorn.command()
-        files |= unicorn.machine_files(board, program, window, functions)
+        files |= unicorn.machine_files(board, program, window, functions, cycles)
     else:
         command = _command(emulator, image.elf)
         interface = plugin_interface(command[0])

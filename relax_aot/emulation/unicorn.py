@@ -43,9 +43,11 @@ def command() -> list[str]:
 
 
 def machine_files(
-    board: Board, program: Program, window: Window, functions: bool
+    board: Board, program: Program, window: Window, functions: bool, cycles: bool = False
 ) -> dict[str, bytes]:
-    """What the machine is made of, as files for its folder."""
+    """What the machine is made of, as files for its folder. `cycles`: blocks with what an estimate
+    needs. Reads of flash are not counted, so that a board that waits for them has no estimate."""
+    waits = board.timing is not None and board.timing.flash_wait_states > 0
     segments, image = _segments(program.path)
     limit, top = program.symbol("__stack_limit"), program.symbol("__stack_top")
     vectors = next(s.address for s in program.sections if s.name == ".text")
@@ -63,7 +65,8 @@ def machine_files(
             "start": window.start,
             "stop": [window.stop.start, window.stop.end],
             "code": code,
-            "blocks": functions,
+            "blocks": functions or cycles,
+            "jumps": cycles and not waits,
         }
         if counter is not None
         else None,

@@ -203,7 +203,7 @@ def _pages(memories: list[list[int]]) -> list[tuple[int, int, bool]]:
 class Block(ctypes.Structure):
     _fields_ = (
         ("address", ctypes.c_uint64), ("bytes", ctypes.c_uint32), ("length", ctypes.c_uint32),
-        ("runs", ctypes.c_uint64),
+        ("runs", ctypes.c_uint64), ("jumps", ctypes.c_uint64),
     )  # fmt: skip
 
 
@@ -218,7 +218,7 @@ class Counter(ctypes.Structure):
         ("code_start", ctypes.c_uint64), ("code_bytes", ctypes.c_uint64),
         ("code", ctypes.c_char_p), ("blocks", ctypes.POINTER(Block)),
         ("block_mask", ctypes.c_uint64), ("lost", ctypes.c_uint64), ("total", ctypes.c_uint64),
-        ("counting", ctypes.c_uint64), ("finished", FINISHED),
+        ("counting", ctypes.c_uint64), ("previous", ctypes.c_void_p), ("finished", FINISHED),
     )  # fmt: skip
 
 
@@ -228,7 +228,7 @@ class Counting:
     def __init__(self, machine: Machine, settings: dict[str, Any], image: bytes) -> None:
         uclib: Any = importlib.import_module("unicorn.unicorn_py3.unicorn").uclib
         self.lines: list[str] = []
-        self._with_blocks = settings["blocks"]
+        self._with_blocks, self._with_jumps = settings["blocks"], settings["jumps"]
         start, offset, size = settings["code"]
         self._blocks = (Block * BLOCKS)()
         self._finished = FINISHED(self._finish)
@@ -261,8 +261,11 @@ class Counting:
         if self._with_blocks:
             for block in self._blocks:
                 if block.runs:
-                    self.lines.append(f"block {block.address:#x} {block.runs * block.length}")
-                    block.runs = 0
+                    line = f"block {block.address:#x} {block.runs * block.length}"
+                    if self._with_jumps:
+                        line += f" {block.length} {block.jumps} 0 0 0"
+                    self.lines.append(line)
+                    block.runs = block.jumps = 0
         self.lines.append(f"call {self.counter.total}")
 
 

@@ -21,13 +21,14 @@ from relax_aot.emulation.core_times import core_times, known_cores
 from relax_aot.emulation.cycles import BlockRuns, Estimator, NoEstimate, flash_waits, require_times
 from relax_aot.emulation.harness import Count, HarnessCall, HarnessResult
 from relax_aot.errors import RelaxAotError
+from relax_aot.ir.parse import parse
 from relax_aot.project import Project
 from relax_aot.project.board import list_boards, load_board, read_board
 from relax_aot.project.board_table import BoardError
 from relax_aot.project.timing import Timing
 from relax_aot.toolchain.build import Image
 from relax_aot.toolchain.disassembly import HELIUM, Instruction, instructions
-from relax_aot.verify.emulate import build_image
+from relax_aot.verify.emulate import build_image, emulate_cases
 from relax_aot.verify.job import Job, run_job
 from relax_aot.verify.profile import profile, read_measured
 from relax_aot.verify.samples import cases_of
@@ -237,6 +238,54 @@ def test_a_profile_shows_estimates_next_to_measured_cycles(tmp_path: Path) -> No
     log.write_text("nothing\n")
     with pytest.raises(RelaxAotError, match="no line is the name of a kernel"):
         read_measured(log)
+
+
+SMALL = """
+func @main(%x: i32[16]) {
+  %y: i32[16] = add(%x, %x)
+  return %y
+}"""
+ESTIMATED = [
+    name
+    for name in list_boards()
+    for board in (load_board(name),)
+    if board.family == "cortex_m" and board.cpu in known_cores()
+]
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ESTIMATED)
+def test_every_board_of_a_known_core_has_an_estimate(board: str) -> None:
+    """Whichever emulator runs it."""
+    try:
+        qemu.require_emulator(load_board(board))
+    except RelaxAotError as error:
+        pytest.skip(str(error))
+    project = driver.compile_module(parse(SMALL), load_board(board), Options(name="small"))
+    (run,) = emulate_cases(project, cases_of(project.interface, [{}], {}), cycles=True)
+    assert run.instructions and run.cycles_estimated
+    assert run.instructions / 2 < run.cycles_estimated < 6 * run.instructions
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+def test_both_emulators_give_the_same_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("unicorn")
+    image, board = build_image(gesture("mps2-an385"), tmp_path), load_board("mps2-an385")
+    calls = [HarnessCall((16,), (np.ones((16, 6), np.float32).tobytes(),))]
+    (by_qemu,) = qemu.run_image(image, board, calls, cycles=True)
+    monkeypatch.setattr(qemu, "require_emulator", lambda board: None)
+    (by_unicorn,) = qemu.run_image(image, board, calls, cycles=True)
+    assert by_unicorn.instructions == by_qemu.instructions
+    # They divide the code into blocks in slightly different ways.
+    assert by_unicorn.cycles == pytest.approx(by_qemu.cycles, rel=0.01)
+    # Unicorn does not count reads of flash.
+    waits = replace(board, timing=Timing(120, 5, 64, False, 1024, 256))
+    (unknown,) = qemu.run_image(image, waits, calls, cycles=True)
+    assert unknown.instructions == by_qemu.instructions and unknown.cycles is None
 
 
 @pytest.mark.qemu

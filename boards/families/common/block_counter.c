@@ -5,6 +5,7 @@
  *
  * The counts equal those of instruction_counter.c under QEMU: from the block at `start` to the
  * first block inside `stop`, by block, so an instruction that a Thumb IT block skips is counted.
+ * `jumps` are the runs of a block that another block followed than the one behind it.
  * The caller provides all memory, and no C library is used, so any host compiler works.
  * relax_aot/emulation/unicorn_machine.py uses it.
  */
@@ -14,7 +15,8 @@ struct block {
     uint64_t address;
     uint32_t bytes; /* 0: a free entry */
     uint32_t length;
-    uint64_t runs; /* in the current call */
+    uint64_t runs; /* this and the following in the current call */
+    uint64_t jumps;
 };
 
 struct counter {
@@ -29,6 +31,7 @@ struct counter {
     uint64_t lost;       /* blocks without a free entry: counts are then invalid */
     uint64_t total;
     uint64_t counting;
+    struct block *previous;
     void (*finished)(void); /* called when control is back in the caller */
 };
 
@@ -67,6 +70,17 @@ static struct block *block_of(struct counter *counter, uint64_t address, uint32_
     return 0;
 }
 
+static void count_jump(struct counter *counter, uint64_t address)
+{
+    struct block *const previous = counter->previous;
+
+    if (previous != 0) {
+        const uint64_t end = previous->address + previous->bytes;
+
+        previous->jumps += end != address && end + 2u != address;
+    }
+}
+
 void raot_on_block(void *engine, uint64_t address, uint32_t bytes, void *user)
 {
     struct counter *const counter = user;
@@ -75,15 +89,19 @@ void raot_on_block(void *engine, uint64_t address, uint32_t bytes, void *user)
     if (address == counter->start && counter->counting == 0u) {
         counter->counting = 1;
         counter->total = 0;
+        counter->previous = 0;
     } else if (counter->counting != 0u && address >= counter->stop_low &&
                address < counter->stop_high) {
         counter->counting = 0;
+        count_jump(counter, 0);
         counter->finished();
     }
     if (counter->counting != 0u && bytes != 0u) {
         struct block *const block = block_of(counter, address, bytes);
 
         if (block != 0) {
+            count_jump(counter, address);
+            counter->previous = block;
             block->runs++;
             counter->total += block->length;
         }
