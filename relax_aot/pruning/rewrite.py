@@ -158,14 +158,17 @@ class _Kernel:
         if all(part is None for part in stays[outer:]) or not made.exact:
             return
         goes = np.zeros((1,) * len(loops), np.bool_)
+        value = np.where(made.term.known, made.term.value, 0)
+        sizes = [*value.shape[:outer], *(frame.size for frame in loops[outer:])]
+        repeats = made.repeats
         for axis in range(outer, len(loops)):
             part = stays[axis]
-            if part is not None and loops[axis].positions is not None:
+            if part is not None:
                 goes = goes | ~part.reshape([-1 if a == axis else 1 for a in range(len(loops))])
-        value = np.where(made.term.known, made.term.value, 0)
-        sizes = (*value.shape[:outer], *(frame.size for frame in loops[outer:]))
+                repeats //= part.size // sizes[axis]  # one element may stand for all iterations
+                sizes[axis] = part.size
         whole = np.where(goes, np.broadcast_to(value, sizes), 0)
-        total = whole.sum(axis=tuple(range(outer, len(loops)))) * made.repeats
+        total = whole.sum(axis=tuple(range(outer, len(loops)))) * repeats
         for axis in range(outer):
             part = stays[axis]
             if part is not None and total.shape[axis] > 1:

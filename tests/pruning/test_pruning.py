@@ -243,3 +243,40 @@ def test_weights_that_may_be_replaced_stay() -> None:
     weights["w3"][:, 6] = 0
     before = replace(lowered(separable_net(weights)), replaceable=True)
     assert pruning.run(before) is before
+
+
+REPEATED = """relax_aot text 2
+symbol n in 1..4
+const %w: i32[3, 2] = [1, 5, 0, 0, 4, 3]
+
+func @main(%x: i32[n]) {
+  %y: i32[n, 3] = call_kernel(%x, %w) {kernel=@sums}
+  return %y
+}
+
+kernel @sums(%a0: i32[n], %a1: i32[3, 2]) -> (%o0: i32[n, 3]) {
+  for i0 in 0..n {
+    for i1 in 0..3 {
+      local total: i32 = %a0[i0]
+      for i2 in 0..2 {
+        for i3 in 0..4 {
+          total = (total + %a1[i1, i2])
+        }
+      }
+      %o0[i0, i1] = total
+    }
+  }
+}
+"""
+
+
+def test_a_known_term_is_added_as_often_as_a_loop_runs() -> None:
+    """The innermost loop adds the same known number four times, and none but one stays."""
+    module = rx.parse(REPEATED)
+    before = lowering.check_then_trust(lowering.lower(transforms.run(module)))
+    after = pruning.run(before)
+    assert after is not before
+    x = np.array([2, -7, 9], np.int32)
+    for one in (before, after):
+        found = run_module(one, {"x": x}, {"n": 3})["y"]
+        assert found.tolist() == [[value + 24, value, value + 28] for value in x.tolist()]
