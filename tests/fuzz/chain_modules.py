@@ -60,6 +60,8 @@ class _Maker:
     pool: list[Var] = field(default_factory=list)
     limits: dict[str, float] = field(default_factory=dict)
     exact: bool = True
+    finite: bool = False
+    """Whether inputs have to be finite: zeros of channels that go hide NaN and infinity."""
     count: int = 0
 
     def chance(self, probability: float) -> bool:
@@ -250,6 +252,44 @@ class _Maker:
         out = Var(self.name("v"), types[0])
         self.append(Call((out,), name, tuple(args), attrs_of(attrs)), limit)
 
+    def layer(self) -> None:
+        """A product with constant weights, of which some channels are dead: zeros in a row (the
+        channel before is not read) or in a column (this one is constant)."""
+        self.finite = True
+        floats = [v for v in self.pool if v.type.dtype is DType.F32 and v.type.rank]
+        found = [v for v in floats if v.type.shape[-1].is_constant]
+        found = [v for v in found if self.limits[v.name] <= 64]
+        x = found[-1] if found else self.param(TensorType(DType.F32, (self.rows(), Dim.of(3))))
+        depth, width = x.type.shape[-1].constant, self.random.randint(1, 4)
+        weights = self.zeros_in(TensorType(DType.F32, (Dim.of(depth), Dim.of(width))))
+        shape = (*x.type.shape[:-1], Dim.of(width))
+        if x.type.rank == 1:
+            shape = (Dim.of(width),)
+        out = Var(self.name("v"), TensorType(DType.F32, shape))
+        limit = 4 * depth * self.limits[x.name]
+        self.append(Call((out,), "matmul", (x, weights)), limit)
+        if self.chance(0.6):
+            bias = self.constant(TensorType(DType.F32, (Dim.of(width),)))
+            out, before = Var(self.name("v"), out.type), out
+            self.append(Call((out,), "add", (before, bias)), limit + 4)
+        if self.chance(0.6):
+            out, before = Var(self.name("v"), out.type), out
+            self.append(Call((out,), "relu", (before,)), limit + 4)
+
+    def rows(self) -> Dim:
+        return Dim.of(self.random.choice(list(self.symbols))) if self.symbols else Dim.of(2)
+
+    def zeros_in(self, type_: TensorType) -> Var:
+        """Weights with rows and columns of zeros."""
+        var = self.constant(type_)
+        array = self.constants[-1].data.copy()
+        for axis, size in enumerate(array.shape):
+            for at in range(size):
+                if self.chance(0.3):
+                    array[(slice(None),) * axis + (at,)] = 0
+        self.constants[-1] = Constant(var.name, type_, array)
+        return var
+
     # The whole
 
     def results(self) -> tuple[Var, ...]:
@@ -298,6 +338,10 @@ def random_chain(seed: int) -> Chain:
             maker.view()
         elif draw < 0.22:
             maker.op()
+        elif draw < 0.27:
+            maker.layer()
+            if random.random() < 0.7:
+                maker.layer()
         elif draw < 0.45:
             maker.pair()
         else:
@@ -310,7 +354,7 @@ def random_chain(seed: int) -> Chain:
 def finished(maker: _Maker) -> Chain:
     module = maker.module()
     random = maker.random
-    wild = random.random() < 0.12
+    wild = random.random() < 0.12 and not maker.finite
     runs = []
     for sizes in assignments(random, maker.symbols):
         given = {}
