@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -22,7 +21,7 @@ from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Lit, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dsp_pairs import POSITIONS, WIDE
-from relax_aot.scheduling.contraction import Weighted, follow, step_of, stride, symbols_of
+from relax_aot.scheduling.contraction import Weighted, follow, step_of, stride
 from relax_aot.scheduling.epilogue import (
     Requantization,
     by_channel,
@@ -32,10 +31,10 @@ from relax_aot.scheduling.epilogue import (
 )
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
+from relax_aot.scheduling.strategies._roles import Roles, roles_of
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import WHOLE, Span, Tile, Weights, position_tiles, window
-from relax_aot.scheduling.windows import Axis, axis_of
 from relax_aot.scheduling.writer import Writer
 
 CHANNELS = 32
@@ -44,57 +43,6 @@ PANEL = 4096
 """Bytes of pairs at most for which more positions are computed at once."""
 ROW_CHANNELS = 128
 """The same for a single position."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Roles:
-    """The reduction loops by what windows do along them: `across` is the axis of the last loop
-    over positions, where `column` moves and may be clipped; `line` may be clipped elsewhere;
-    `channel` is never clipped. Without a column, `across` counts positions themselves."""
-
-    across: Axis
-    column: int | None
-    line: int | None
-    channel: int | None
-
-    @property
-    def order(self) -> list[int]:
-        levels = (self.line, self.channel, self.column)
-        return [level for level in levels if level is not None]
-
-
-def _roles_of(found: Weighted) -> _Roles | None:
-    if len(found.reductions) > 3:
-        return None
-    if not found.positions:
-        one = Axis(-1, None, None, 1, 1, 1, 0, ONE, ONE)
-        return _with_rest(found, one, None, list(range(len(found.reductions))))
-    last = found.positions[-1]
-    axis = axis_of(found.x, last, found.reductions, found.counts)
-    if axis is None:  # it moves along several axes of x
-        steps = stride(found.x, last.variable)
-        cut = any(last.variable in symbols_of(loop) for loop in found.reductions)
-        if steps is None or cut:
-            return None
-        axis = Axis(-1, None, None, 1, 1, 1, 0, ONE, steps)
-    column = None if axis.reduction is None else found.reductions.index(axis.reduction)
-    if axis.reduction is None:
-        axis = replace(axis, stride=1, dilation=1, step=step_of(found.x, last.variable))
-    elif symbols_of(axis.reduction) and axis.clips is None:
-        return None
-    rest = [at for at in range(len(found.reductions)) if at != column]
-    if any(last.variable in symbols_of(found.reductions[at]) for at in rest):
-        return None
-    return _with_rest(found, axis, column, rest)
-
-
-def _with_rest(found: Weighted, axis: Axis, column: int | None, rest: list[int]) -> _Roles | None:
-    cut = [at for at in rest if symbols_of(found.reductions[at])]
-    others = [at for at in rest if at not in cut]
-    if len(cut) > 1 or len(rest) > 2:
-        return None
-    line = cut[0] if cut else (others.pop(0) if len(others) > 1 else None)
-    return _Roles(axis, column, line, others[0] if others else None)
 
 
 def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
@@ -107,7 +55,7 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     known = found.w.dtype is DType.I8 and found.w.buffer.name in context.balanced
     if not known or found.w_zero:
         return None
-    roles = _roles_of(found)
+    roles = roles_of(found)
     if roles is None:
         return None
     one, rest = by_channel(found, context.constants) or (None, found)
@@ -153,7 +101,7 @@ class _Pairs:
     `lines`: of pairs; `part`: channels at once."""
 
     def __init__(
-        self, found: Weighted, w: Writer, roles: _Roles, one: Requantization | None, rest: Weighted
+        self, found: Weighted, w: Writer, roles: Roles, one: Requantization | None, rest: Weighted
     ) -> None:
         self.found, self.w, self.roles, self.one, self.rest = found, w, roles, one, rest
         self.pack = Weights(found, roles.order, *(one.loads if one else ()))

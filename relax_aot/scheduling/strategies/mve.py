@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
-from math import gcd, prod
+from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_min, interval
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_min, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Load
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.mve import BLOCK, channel_order
-from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride, symbols_of
+from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride
 from relax_aot.scheduling.epilogue import (
     Requantization,
     by_channel,
@@ -31,18 +30,15 @@ from relax_aot.scheduling.epilogue import (
     scale_table,
 )
 from relax_aot.scheduling.packing import Arrays, Packed, padded, permuted, round_up
+from relax_aot.scheduling.strategies._roles import Roles, roles_of
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import (
-    WHOLE,
-    Span,
     Tile,
     Weights,
     copy_lines,
     position_tiles,
-    window,
 )
-from relax_aot.scheduling.windows import Axis, axis_of
 from relax_aot.scheduling.writer import Writer
 
 SUMS = 2048
@@ -56,84 +52,9 @@ MOST_APART = 9362
 # Windows that are gathered
 
 
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """The reduction loops by what windows do along them: `across` is the axis of the last loop
-    over positions, where `column` moves and may be clipped; `line` may be clipped elsewhere;
-    `channel` is never clipped. Without a column, `across` counts positions themselves."""
-
-    across: Axis
-    column: int | None
-    line: int | None
-    channel: int | None
-
-    @property
-    def inner(self) -> list[int]:
-        return [level for level in (self.line, self.channel) if level is not None]
-
-    @property
-    def phases(self) -> int:
-        """Dilated windows share columns with those so many positions further on."""
-        return self.across.dilation // gcd(self.across.stride, self.across.dilation)
-
-    @property
-    def advance(self) -> int:
-        """Columns of the strip from one window to the next."""
-        return self.across.stride * self.phases // self.across.dilation
-
-    def gather(
-        self, w: Writer, found: Weighted, at: Mapping[str, Dim], to: Buffer | Load, columns: Dim
-    ) -> None:
-        """Copies columns from the window at a position on, every `dilation`-th of the image."""
-        spans, first, sizes = self.source(w, found, at, columns)
-        known: dict[int | None, Span] = dict(zip(self.inner, spans, strict=True))
-        line, channel = (known.get(level, WHOLE) for level in (self.line, self.channel))
-        w.micro(
-            f"raot_im2col_nhwc_{found.suffix}", strip=to, image=first, channels=channel.count,
-            lines=line.count, first1=line.first, last1=line.last, line_step=line.step,
-            channel_step=ONE if self.channel is None else channel.step, **sizes,
-        )  # fmt: skip
-
-    def source(
-        self, w: Writer, found: Weighted, at: Mapping[str, Dim], columns: Dim
-    ) -> tuple[list[Span], Load, dict[str, int | Dim]]:
-        """The inner reductions at a position, column 0 of the image, and which columns."""
-        spans, first = window(w, found, self.inner, at)
-        axis, lead, width = self.across, ZERO, columns
-        if self.column is not None:
-            lead = at[axis.variable] * axis.stride - axis.before
-            rest = lead - lead // axis.dilation * axis.dilation
-            index = (rest if n == axis.dimension else dim for n, dim in enumerate(first.index))
-            first = Load(first.buffer, tuple(index))
-            lead, width = lead // axis.dilation, ceildiv(axis.size - rest, axis.dilation)
-        step = axis.step * axis.dilation
-        sizes: dict[str, int | Dim] = {"zero": found.x_zero - found.flip, "flip": found.flip}
-        sizes |= {"columns": columns, "first": lead, "width": width, "column_step": step}
-        return spans, first, sizes
-
-
-def roles_of(found: Weighted) -> Roles | None:
-    if not found.positions or len(found.reductions) > 3:
-        return None
-    last = found.positions[-1]
-    axis = axis_of(found.x, last, found.reductions, found.counts)
-    if axis is None:
-        return None
-    column = None if axis.reduction is None else found.reductions.index(axis.reduction)
-    if axis.reduction is None:
-        axis = replace(axis, stride=1, dilation=1, step=step_of(found.x, last.variable))
-    elif symbols_of(axis.reduction) and axis.clips != (True, True):
-        return None
-    rest = [at for at in range(len(found.reductions)) if at != column]
-    if any(last.variable in symbols_of(found.reductions[at]) for at in rest):
-        return None
-    cut = [at for at in rest if symbols_of(found.reductions[at])]
-    others = [at for at in rest if at not in cut]
-    if len(cut) > 1 or len(rest) > 2:
-        return None
-    # Channels innermost: contiguous ones are copied in one go.
-    line = cut[0] if cut else (others.pop(0) if len(others) > 1 else None)
-    return Roles(axis, column, line, others[0] if others else None)
+def roles_on_axis(found: Weighted) -> Roles | None:
+    roles = roles_of(found)
+    return roles if roles is not None and roles.on_axis else None
 
 
 # Two positions and four channels
@@ -145,7 +66,7 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
         return None
     order, roles = _in_place_order(found), None
     if order is None or found.depth % BLOCK != 0:
-        roles = roles_of(found)
+        roles = roles_on_axis(found)
         if roles is not None:
             levels = (roles.column, roles.line, roles.channel)
             order = [at for at in levels if at is not None]

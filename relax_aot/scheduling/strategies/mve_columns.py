@@ -23,8 +23,9 @@ from relax_aot.microkernels.mve import BLOCK
 from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride
 from relax_aot.scheduling.epilogue import Requantization, by_channel, direct_store, scale_table
 from relax_aot.scheduling.packing import Arrays, Packed, round_up
+from relax_aot.scheduling.strategies._roles import Roles
 from relax_aot.scheduling.strategies._texts import LONG_WINDOWS
-from relax_aot.scheduling.strategies.mve import MOST_APART, Roles, roles_of
+from relax_aot.scheduling.strategies.mve import MOST_APART, roles_on_axis
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import WHOLE, Weights, position_tiles
 from relax_aot.scheduling.writer import Writer
@@ -41,7 +42,7 @@ def depthwise_columns(found: Weighted, w: Writer, context: Context) -> Emit | No
     """Windows of one channel each."""
     if found.channel is not None or not found.shared or not found.fits_bytes:
         return None
-    parts, roles = by_channel(found, context.constants), roles_of(found)
+    parts, roles = by_channel(found, context.constants), roles_on_axis(found)
     store = direct_store(parts[1]) if parts is not None else None
     if parts is None or store is None or roles is None:
         return None
