@@ -71,7 +71,10 @@
             "1: vldmia %[x0]!, {s16}\n vldmia %[x1]!, {s17}\n"                              \
             "vldmia %[x2]!, {s18}\n vldmia %[x3]!, {s19}\n"                                 \
             DECODE "subs %[n], #1\n"                                                        \
-            RAOT_BLOCK_FMA(s16, s17, s18, s19, s20, s21, s22, s23) "bne 1b\n"               \
+            RAOT_FOUR_FMA(s0, s1, s2, s3, s16, s20, s21, s22, s23)                          \
+            RAOT_FOUR_FMA(s4, s5, s6, s7, s17, s20, s21, s22, s23)                          \
+            RAOT_FOUR_FMA(s8, s9, s10, s11, s18, s20, s21, s22, s23)                        \
+            RAOT_FOUR_FMA(s12, s13, s14, s15, s19, s20, s21, s22, s23) "bne 1b\n"           \
             "vstmia %[to], {s0-s15}\n"                                                      \
             : [x0] "+r"(left), [x1] "+r"(second), [x2] "+r"(third), [x3] "+r"(fourth),      \
               [w] "+r"(weights), [n] "+r"(steps), [word] "=&r"(word), [a] "=&r"(a),         \
