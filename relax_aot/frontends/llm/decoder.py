@@ -38,7 +38,8 @@ _COMPUTED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 Angles = Sequence[tuple[Var, Var]]
 """Cosines and sines of each rotation."""
 Block = Callable[[Net, "Shape", Var, Angles, int], Var]
-"""The rows [n, width] behind the layer with a number, from the rows in front of it."""
+"""The rows behind the layer with a number that are read, from the rows [n, width] in front of
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +210,9 @@ def build(net: Net, shape: Shape, tokens: Var, *, every_row: bool) -> Var:
     x = net.embedding(tokens, table, TABLE)
     if shape.row_scale != 1.0:
         x = net.times(x, shape.row_scale, TABLE)
+    net.narrowed = None if every_row else len(shape.layers) - 1
     for number in range(len(shape.layers)):
         x = (shape.block or layer)(net, shape, x, angles, number)
-    if not every_row:
-        x = net.last_row(x, f"model.{shape.last_norm}")
     x = norm(net, shape, x, f"model.{shape.last_norm}")
     if not shape.tied:
         table = net.matrix(f"{HEAD}.weight", shape.words, shape.width)
@@ -238,7 +238,7 @@ def layer(net: Net, shape: Shape, x: Var, angles: Angles, number: int) -> Var:
     y = attention(net, shape, norm(net, shape, x, f"{at}.input_layernorm"), angles, number)
     if shape.result_norm:
         y = norm(net, shape, y, f"{at}.post_attention_layernorm")
-    x = net.call("add", x, y, at=at)
+    x = net.call("add", net.leaving(x, number, at), y, at=at)
     before = "pre_feedforward_layernorm" if shape.result_norm else "post_attention_layernorm"
     y = _products(net, shape, norm(net, shape, x, f"{at}.{before}"), number)
     if shape.result_norm:
@@ -270,23 +270,28 @@ def _gated(net: Net, shape: Shape, y: Var, hidden: int, at: str) -> Var:
 
 
 def attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> Var:
-    """Attention of the rows to those that the caches hold, and to each other."""
+    """Attention of the rows that are read behind it to those that the caches hold, and to each
+    other."""
     at, own = f"model.layers.{number}.self_attn", shape.layers[number]
     heads = own.heads or shape.heads
 
-    def projected(letter: str, count: int) -> Var:
+    def projected(letter: str, count: int, y: Var = y) -> Var:
         found = net.linear(y, count * heads.size, f"{at}.{letter}_proj", bias=shape.input_bias)
-        return net.reshape(found, net.rows, count, heads.size, at=f"{at}.{letter}_proj")
+        return net.reshape(found, y.type.shape[0], count, heads.size, at=f"{at}.{letter}_proj")
 
-    def rotated(letter: str, count: int) -> Var:
-        x = projected(letter, count)
+    def rotated(letter: str, count: int, y: Var = y) -> Var:
+        x = projected(letter, count, y)
         if shape.head_norm:
             x = norm(net, shape, x, f"{at}.{letter}_norm")
         if own.rotation is None:
             return x
-        return net.rotated(x, angles[own.rotation], f"{at}.{letter}_rotated")
+        cos, sin = angles[own.rotation]
+        if y is leaving:
+            cos, sin = (net.leaving(one, number, at) for one in (cos, sin))
+        return net.rotated(x, (cos, sin), f"{at}.{letter}_rotated")
 
-    q, k = rotated("q", heads.queries), rotated("k", heads.keys)
+    leaving = net.leaving(y, number, at)
+    q, k = rotated("q", heads.queries, leaving), rotated("k", heads.keys)
     past = net.kept(own.window)
     k = net.cached(k, f"k{number}", (1, 2, 0), f"{at}.keys", past)
     v = net.cached(projected("v", heads.keys), f"v{number}", (0, 1, 2), f"{at}.values", past)

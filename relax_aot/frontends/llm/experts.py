@@ -35,16 +35,16 @@ class Experts:
 
 def mixed(net: Net, experts: Experts, activation: str, y: Var, at: str) -> Var:
     """The sum of the experts of each row of y[n, width], by their shares."""
-    width, hidden = y.type.shape[1].constant, experts.hidden
+    rows, width, hidden = y.type.shape[0], y.type.shape[1].constant, experts.hidden
     shares, places = _routed(net, experts, y, at)
-    x = net.reshape(y, net.rows, 1, 1, width, at=at)
+    x = net.reshape(y, rows, 1, 1, width, at=at)
     gate, up, down = experts.names
     gates, values = (_product(net, experts, x, places, f"{at}.{n}", hidden) for n in (gate, up))
     z = net.call("mul", net.activated(gates, activation, at), values, at=at)
     z = _product(net, experts, z, places, f"{at}.{down}", width)
-    z = net.reshape(z, net.rows, experts.chosen, width, at=at)
-    shares = net.reshape(shares, net.rows, 1, experts.chosen, at=at)
-    return net.reshape(net.call("matmul", shares, z, at=at), net.rows, width, at=at)
+    z = net.reshape(z, rows, experts.chosen, width, at=at)
+    shares = net.reshape(shares, rows, 1, experts.chosen, at=at)
+    return net.reshape(net.call("matmul", shares, z, at=at), rows, width, at=at)
 
 
 def _routed(net: Net, experts: Experts, y: Var, at: str) -> tuple[Var, Var]:

@@ -17,7 +17,7 @@ import numpy as np
 from relax_aot.frontends.llm.checkpoint import Checkpoint
 from relax_aot.frontends.llm.rotary import Rotation
 from relax_aot.inference.build import FunctionBuilder
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.graph import Condition, State, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array
@@ -75,6 +75,9 @@ class Net:
     """The rows of caches that several texts share."""
     places: Var | None = None
     """Where the rows of this text are among them, [past + n]."""
+    narrowed: int | None = None
+    """The number of the layer whose last row alone is read: behind its caches, others are left
+    out."""
     used: set[str] = field(default_factory=set)
     """The names of weights that were read."""
     states: list[State] = field(default_factory=list)
@@ -154,7 +157,10 @@ class Net:
         op, attrs = ACTIVATIONS[kind]
         return self.call(op, x, at=at, **attrs)
 
-    def last_row(self, x: Var, at: str) -> Var:
+    def leaving(self, x: Var, number: int, at: str) -> Var:
+        """The rows of x that are computed behind the caches of the layer with this number."""
+        if number != self.narrowed or x.type.shape[0] == ONE:
+            return x
         where = {"starts": (self.rows - 1,), "lengths": (1,), "axes": (0,), "steps": (1,)}
         return self.call("slice", x, at=at, **where)
 
@@ -276,20 +282,22 @@ class Net:
         return present
 
     def attention(self, q: Var, k: Var, v: Var, heads: Heads, sight: Sight, at: str) -> Var:
-        """Each query sees the keys up to its own position. q[n, queries, size], k[keys, size,
-        past + n], v[past + n, keys, size]. Queries that share keys are an axis of their own."""
-        past = self.kept(sight.window)
+        """Each query sees the keys up to its own position: queries are those of the last rows.
+        q[queries' rows, queries, size], k[keys, size, past + n], v[past + n, keys, size]. Queries
+        that share keys are an axis of their own."""
+        rows, past = q.type.shape[0], self.kept(sight.window)
         group, total = heads.queries // heads.keys, past + self.rows
         q = self.times(q, sight.scale, at)
-        q = self.reshape(q, self.rows, heads.keys, group, heads.size, at=at)
+        q = self.reshape(q, rows, heads.keys, group, heads.size, at=at)
         q = self.call("transpose", q, at=at, perm=(1, 2, 0, 3))
         v = self.call("transpose", v, at=at, perm=(1, 0, 2))
         k = self.reshape(k, heads.keys, 1, heads.size, total, at=at)
         v = self.reshape(v, heads.keys, 1, total, heads.size, at=at)
         scores = self.capped(self.call("matmul", q, k, at=at), sight.cap, at)
         left = -1 if sight.window is None else sight.window - 1
-        seen = self.call("attention_mask", scores, None, at=at, shift=past, left=left, right=0)
+        shift = total - rows
+        seen = self.call("attention_mask", scores, None, at=at, shift=shift, left=left, right=0)
         weights = self.call("softmax", seen, at=at, axis=-1, masked=True)
         found = self.call("matmul", weights, v, at=at)
-        rows = self.call("transpose", found, at=at, perm=(2, 0, 1, 3))
-        return self.reshape(rows, self.rows, heads.queries * heads.size, at=at)
+        found = self.call("transpose", found, at=at, perm=(2, 0, 1, 3))
+        return self.reshape(found, rows, heads.queries * heads.size, at=at)

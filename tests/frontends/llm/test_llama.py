@@ -108,6 +108,21 @@ def test_bits_do_not_depend_on_the_calls(name: str) -> None:
         assert last_logits(hosted(name), tokens, calls) == whole, calls
 
 
+@pytest.mark.parametrize("name", ["tied", "phi", "mixtral"])
+def test_the_last_layer_computes_what_is_read(name: str) -> None:
+    """Behind its keys and values, these are the logits of one token."""
+    modules = dict(entries(ALL[name]).modules) | {"all": entries(ALL[name], "all")["prefill"]}
+    last = f"model.layers.{ALL[name].layers - 1}."
+    rows: dict[str, set[str]] = {}
+    for entry in ("prefill", "all"):
+        layer = [c for c in modules[entry].main.body if c.origin.startswith(last)]
+        products = [c for c in layer if c.op == "matmul"]
+        assert len(products) > 6
+        several = [c for c in products if "n" in c.out.type.shape[0].symbols]
+        rows[entry] = {c.origin.rpartition(".")[2] for c in several}
+    assert rows["prefill"] == {"k_proj", "v_proj"} < rows["all"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_half_precision_has_the_bits_of_its_values_in_f32(name: str, tmp_path: Path) -> None:

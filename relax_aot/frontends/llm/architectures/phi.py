@@ -41,6 +41,7 @@ def block(net: Net, shape: decoder.Shape, x: Var, angles: decoder.Angles, number
     at = f"model.layers.{number}"
     y = decoder.norm(net, shape, x, f"{at}.input_layernorm")
     attended = decoder.attention(net, shape, y, angles, number)
+    x, y = (net.leaving(one, number, at) for one in (x, y))
     y = net.linear(y, shape.hidden, f"{at}.mlp.fc1", bias=True)
     y = net.activated(y, shape.activation, f"{at}.mlp")
     y = net.linear(y, shape.width, f"{at}.mlp.fc2", bias=True)
