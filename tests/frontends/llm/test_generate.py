@@ -55,6 +55,7 @@ int toy_generate(const struct toy_memory *memory, const char *prompt, size_t byt
 size_t arena_bytes(void);
 size_t state_bytes(void);
 int calls(int again);
+int prefills(int again);
 """
 SIZES = """
 #include "toy_generate.h"
@@ -63,17 +64,32 @@ size_t state_bytes(void);
 size_t arena_bytes(void) { return TOY_GENERATE_ARENA_BYTES; }
 size_t state_bytes(void) { return TOY_STATE_BYTES; }
 """
-# Counts the calls of the entries that continue a text.
+# Counts the calls of the entries that continue a text, and those that read a prompt.
 COUNTED = """
 #include "toy_generate.h"
 int calls(int again);
-static int counted;
+int prefills(int again);
+static int counted, read;
 int calls(int again)
 {
     const int found = counted;
 
     counted = again ? 0 : counted;
     return found;
+}
+int prefills(int again)
+{
+    const int found = read;
+
+    read = again ? 0 : read;
+    return found;
+}
+static enum raot_status prefilled(const struct toy_memory *memory,
+    const struct toy_prefill_dims *dims, const struct toy_prefill_inputs *in,
+    const struct toy_prefill_outputs *out)
+{
+    read++;
+    return toy_prefill_run(memory, dims, in, out);
 }
 static enum raot_status decoded(const struct toy_memory *memory,
     const struct toy_decode_inputs *in, const struct toy_decode_outputs *out)
@@ -94,6 +110,8 @@ static enum raot_status verified(const struct toy_memory *memory,
 #endif
 #undef toy_decode_run
 #define toy_decode_run decoded
+#undef toy_prefill_run
+#define toy_prefill_run prefilled
 #include "toy_generate.c"
 """
 FLAGS = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion",
@@ -131,6 +149,7 @@ class Generator:
     def clear(self) -> None:
         assert self.library.toy_init(self.memory) == 0
         self.library.calls(1)
+        self.library.prefills(1)
 
     def __call__(self, prompt: bytes, stop: int | None = None, **sampling: Any) -> Answer:
         return self._call(
