@@ -19,7 +19,7 @@ from relax_aot.ir.graph import Call, Constant, Module, Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import Array
 from relax_aot.pruning.decide import Terms, removed
-from relax_aot.pruning.knowledge import Known, exactly
+from relax_aot.pruning.knowledge import Known, computes, exactly
 from relax_aot.pruning.links import Key, Links, links_of, pairs_of
 from relax_aot.pruning.plain import Plain, plain
 from relax_aot.pruning.rewrite import Rewriter, Uneven
@@ -87,7 +87,8 @@ def _sums(module: Module, kernels: Mapping[int, Plain | None]) -> list[Terms]:
     """What is known of the terms of every sum of the entry's calls."""
     known: dict[str, Known] = {}
     for constant in module.constants:
-        if not constant.absent and constant.data.size <= LARGEST:
+        small = not constant.absent and constant.data.size <= LARGEST
+        if small and computes(constant.type.dtype):
             known[constant.name] = exactly(np.asarray(constant.data), constant.type.dtype)
     sums: list[Terms] = []
     for number, call in enumerate(module.main.body):

@@ -14,6 +14,7 @@ import relax_aot as rx
 from relax_aot import driver, lowering, pruning, transforms
 from relax_aot.ir.check import check
 from relax_aot.ir.graph import Module
+from relax_aot.ir.parse import parse
 from relax_aot.ops import deduce
 from tests.fusion.run_module import run_module
 from tests.models.onnx_text import Array, Weights, model_of
@@ -280,3 +281,26 @@ def test_a_known_term_is_added_as_often_as_a_loop_runs() -> None:
     for one in (before, after):
         found = run_module(one, {"x": x}, {"n": 3})["y"]
         assert found.tolist() == [[value + 24, value, value + 28] for value in x.tolist()]
+
+
+def test_numbers_that_are_not_computed_are_unknown() -> None:
+    """Weights of four bits, of which a loop of dynamic length reads some rows."""
+    text = """
+        relax_aot text 2
+        module "rows"
+        symbol n in 1..3
+        const %w: i4[3, 2] = [1, 2, 3, 4, 5, 6]
+        func @main(%at: u8[n]) {
+          %y: f32[n, 2] = call_kernel(%w, %at) {kernel=@rows}
+          return %y
+        }
+        kernel @rows(%w: i4[3, 2], %at: u8[n]) -> (%y: f32[n, 2]) {
+          for i in 0..n {
+            for j in 0..2 {
+              %y[i, j] = cast(%w[i, j], f32, wrap)
+            }
+          }
+        }
+    """
+    module = parse(text)
+    assert pruning.run(module) is module
