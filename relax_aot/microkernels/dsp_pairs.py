@@ -17,16 +17,23 @@ BOTH = """local both: i32 = i32($weight)
               local first: i32 = i32(i8(both))
               local weight: i32 = select(($second == index(1)), ((both - first) >> 8:i32), first)"""
 """The weight of one of two channels: the first one is the lower byte."""
+WORD = """local word: i32 = %scales[n * scale_step]
+            local scale: i32 = ((word & 1073741823:i32) + 1073741824:i32)
+            local shift: i32 = (%base[0] - ((word >> 30:i32) & 3:i32))"""
+"""A multiplier and a shift in one word."""
+ROUNDINGS = ("(product >> 32:i64)", ROUNDED, LOWERED)
 SCALED: Parameters = {
-    "form": ("f32", "nearest", "above", "twice"),
-    "F": ("f32", "i32", "i32", "i32"),
-    "shifts": ("", *(", %shifts: i8[span(channels * scale_step)]",) * 3),
-    "table": ("100..10000", *(f"{MULTIPLIERS}, %shifts -11..-{n}" for n in (1, 1, 1))),
+    "form": ("f32", "nearest", "above", "twice", "nearest_word", "above_word", "twice_word"),
+    "F": ("f32", *("i32",) * 6),
+    "shifts": ("", *(", %shifts: i8[span(channels * scale_step)]",) * 3,
+               *(", %base: i32[1]",) * 3),
+    "table": ("100..10000", *(f"{MULTIPLIERS}, %shifts -11..-1",) * 3,
+              *("-2147483648..2147483647, %base -8..-1",) * 3),
     "value": ("local value: i64 = i64(rint((f32(sum) * %scales[n * scale_step])))",
-              *(BY_SHIFT,) * 3),
-    "high": ("", "(product >> 32:i64)", ROUNDED, LOWERED),
-    "scale": "%scales[n * scale_step]",
-    "shift": "%shifts[n * scale_step]",
+              *(by.replace("$scale", "%scales[n * scale_step]").replace(
+                "$shift", "%shifts[n * scale_step]") for by in (BY_SHIFT,) * 3),
+              *(f"{WORD}\n{BY_SHIFT}".replace("$scale", "scale").replace("$shift", "shift"),) * 3),
+    "high": ("", *ROUNDINGS, *ROUNDINGS),
     "clipped": "$T(min(max((value + index(zero)), index(low)), index(high)))",
 }  # fmt: skip
 """Sums scaled in float, or by a multiplier and a shift, and clipped."""
@@ -127,13 +134,13 @@ MICRO_KERNELS = (
         "depthwise_pairs.h",
         """columns 1..~6, rows 1..$rows, step 1..~3
         kernel @raot_depthwise_pairs_$stride(
-          %pairs: i16[(columns - 1) * step + 3, 32], %weights: i8[3, 4], %bias: i32[1]
+          %pairs: i16[(columns - 1) * step + 3, 32], %weights: i8[3, 3], %bias: i32[1]
         ) -> (%sums: i32[columns, up(rows, 4)]) {
           for c in 0..columns, r in 0..rows {
             local sum: i32 = %bias[0]
             for x in 0..3, y in 0..3 {
               local value: i32 = i32(%pairs[c * step + x, r * $stride + y])
-              sum = (sum + (value * i32(%weights[x, y + y // 2])))
+              sum = (sum + (value * i32(%weights[x, y])))
             }
             %sums[c, r] = sum
           }

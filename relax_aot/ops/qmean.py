@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.builder import At, KernelBuilder
-from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, apply, binary
 from relax_aot.ir.parameters import FloatParameter
 from relax_aot.ir.types import DType, TensorType
@@ -265,22 +264,21 @@ class Softmax:
 
 def _softmax_type(attrs: Softmax, x: TensorType, table: TensorType) -> TensorType:
     require(x.dtype in EIGHT and attrs.to in EIGHT, f"qsoftmax of {x} to {attrs.to.value}")
-    fits = table.shape == (Dim.of(256),) and table.dtype is DType.F32
-    require(fits, f"qsoftmax with {table}, not a table of 256 f32")
+    fits = table.rank == 1 and table.shape[0].is_constant and 0 < table.shape[0].constant <= 256
+    require(fits and table.dtype is DType.F32, f"qsoftmax with {table}, not a table of f32")
     normal_axis(attrs.axis, x.rank)
     return TensorType(attrs.to, x.shape)
 
 
 def _softmax_lower(attrs: Softmax, k: KernelBuilder, x: Buffer, table: Buffer, y: Buffer) -> None:
-    """`table[d]` is exp of d steps below the largest."""
+    """`table[d]` is exp of d steps below the largest, its last entry that of all further d."""
     at = normal_axis(attrs.axis, x.rank)
     length = x.shape[at]
 
     def power(place: At, peak: Local) -> Expr:
-        # The peak is not below x, so the byte is the difference itself; as a byte it indexes
-        # 256 entries whatever is known of the peak.
+        # The peak is not below x, so the byte is the difference itself.
         below = Cast(peak - Cast(x[place], DType.I32), DType.U8)
-        return table[(k.placed("difference", Cast(below, DType.I64), 0, 255),)]
+        return table[(k.placed("difference", Cast(below, DType.I64), 0, table.shape[0] - 1),)]
 
     with k.loops(*x.shape[:at], *x.shape[at + 1 :]) as row:
         before, after = row[:at], row[at:]
@@ -299,7 +297,7 @@ def _softmax_lower(attrs: Softmax, k: KernelBuilder, x: Buffer, table: Buffer, y
 
 def _softmax_reference(attrs: Softmax, x: Array, table: Array) -> Array:
     wide, axis = x.astype(np.int64), attrs.axis
-    powers = table[wide.max(axis=axis, keepdims=True) - wide]
+    powers = table[np.minimum(wide.max(axis=axis, keepdims=True) - wide, len(table) - 1)]
     share = powers / powers.sum(axis=axis, keepdims=True, dtype=np.float64)
     quotient = np.asarray(share / attrs.scale)
     return code_of(quotient, np.asarray(attrs.zero), attrs.to, saturate=True)
@@ -312,6 +310,8 @@ def _softmax_samples(rng: np.random.Generator) -> list[Sample]:
                {"axis": -1, "scale": 1 / 256, "zero": -128, "to": DType.I8}, fixed=(256,)),
         Sample((rng.integers(0, 256, (3, 5, 2)).astype(np.uint8), table),
                {"axis": 1, "scale": 1 / 256, "zero": 0, "to": DType.U8}, fixed=(256,)),
+        Sample((rng.integers(-128, 128, (2, 9)).astype(np.int8), table[:90]),
+               {"axis": -1, "scale": 1 / 256, "zero": -128, "to": DType.I8}, fixed=(90,)),
     ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -149,8 +149,9 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         balanced = {n for n, vars_ in known.items() if all(is_balanced(table[v]) for v in vars_)}
         spare = min(room.get(kernel.name, 0), target.spare_panel)
         own = replace(target, panel=spare) if spare > target.panel else target
+        arrays = () if module.replaceable else tuple(_data(table, kernel, one) for one in calls)
         context = Context(
-            own, frozenset(known), frozenset(finite), share, frozenset(balanced)
+            own, frozenset(known), frozenset(finite), share, frozenset(balanced), arrays
         )  # fmt: skip
         scheduled[kernel.name] = apply(kernel, bounds, context, match)
     made: dict[str, Constant] = {}
@@ -161,7 +162,7 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         kernel, packed = scheduled[before.ref("kernel")]
         old = module.kernel_table[kernel.name]
         args = dict(zip((b.name for b in old.inputs), before.inputs, strict=True))
-        data = {name: table[var.name].data for name, var in args.items() if var.name in table}
+        data = _data(table, old, before)
         for one in packed:
             values = one.data(data)
             key, own = _name(before, made, one, values, args, replaceable=module.replaceable)
@@ -177,6 +178,12 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
     constants = tuple(c for c in (*module.constants, *made.values()) if c.name in used)
     kernels = tuple(kernel for kernel, _ in scheduled.values())
     return replace(module, functions=functions, kernels=kernels, constants=constants)
+
+
+def _data(table: Mapping[str, Constant], kernel: Kernel, call: Call) -> dict[str, Array]:
+    """The constants that a call gives to a kernel, by the names of its inputs."""
+    pairs = zip(kernel.inputs, call.inputs, strict=True)
+    return {buffer.name: table[var.name].data for buffer, var in pairs if var.name in table}
 
 
 def is_finite(constant: Constant) -> bool:

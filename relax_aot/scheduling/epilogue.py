@@ -309,3 +309,27 @@ def scale_table(found: Requantization, loops: Sequence[For], data: Arrays) -> Ar
     if found.down is not None:
         table.append((-1 - values_of(found.down, loops, data).astype(np.int64)).astype(kind))
     return np.stack(table, axis=-1)
+
+
+MOST_DOWN = 30
+"""A shift that a word of both may have at most."""
+
+
+def words_of(found: Requantization, loops: Sequence[For], data: Arrays) -> Array | None:
+    """The greatest shift, and for each channel a word: 30 bits of the multiplier, whose next bit is
+    set, and above them two bits of how far its shift is below the greatest one. None where they do
+    not fit."""
+    if found.down is None:
+        return None
+    table = scale_table(found, loops, data).astype(np.int64).reshape(-1, 2)
+    scales, shifts = table[:, 0], table[:, 1]
+    if found.form == "nearest":  # rounded once, so that both may be doubled
+        for _ in range(MOST_DOWN):
+            small = (scales > 0) & (scales < 1 << 30)
+            scales, shifts = np.where(small, 2 * scales, scales), shifts - small
+    base = int(shifts.max(initial=-MOST_DOWN))
+    fits = (scales >= 1 << 30) & (base - shifts < 4) & (shifts >= -MOST_DOWN)
+    if not fits.all():
+        return None
+    words = (scales - (1 << 30)) | (base - shifts) << 30
+    return np.asarray(np.concatenate([[base], words]).astype(np.uint32).view(np.int32))

@@ -231,6 +231,8 @@ def _softmax(node: Node) -> Results:
         if x.type.dtype is DType.I16:
             raise Refused("quantized i16 softmax is not supported")
         table = exponentials(beta * node.single(node.tensor(0))[0])
+        if not node.replaceable:
+            table = table[: np.count_nonzero(table >= 1 << 11) + 1]
         return node.emit("fixed_softmax", x, node.constant(table, "exp"), to=node.result_type())
     if beta != 1.0:
         x = node.emit("mul", x, node.scalar(beta, x.type.dtype))

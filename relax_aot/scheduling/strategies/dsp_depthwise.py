@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.example import Example
-from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Load
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import Weighted, moved, stride
 from relax_aot.scheduling.epilogue import by_channel, direct_store
 from relax_aot.scheduling.nest import greatest
-from relax_aot.scheduling.packing import Arrays, Packed, round_up
+from relax_aot.scheduling.packing import Packed, round_up
 from relax_aot.scheduling.strategies._texts import DEPTHWISE_INTEGER, LONG_WINDOWS
 from relax_aot.scheduling.strategies.dsp_pairs import Table
 from relax_aot.scheduling.targets import Context, Emit
@@ -49,7 +46,7 @@ def depthwise_pairs(found: Weighted, w: Writer, context: Context) -> Emit | None
     if not choices:
         return None
     best = min(choices, key=lambda pair: _cost(w, *pair))
-    return partial(_emit, found, w, best, context.constants)
+    return partial(_emit, found, w, best, context)
 
 
 def _cost(w: Writer, rows: Axis, columns: Axis) -> float:
@@ -60,18 +57,18 @@ def _cost(w: Writer, rows: Axis, columns: Axis) -> float:
     return tiles + elements * (GATHER if rows.step == 1 else 2 * GATHER)
 
 
-def _emit(found: Weighted, w: Writer, axes: tuple[Axis, Axis], constants: frozenset[str]) -> None:
+def _emit(found: Weighted, w: Writer, axes: tuple[Axis, Axis], context: Context) -> None:
     rows, columns = axes
-    one, rest = by_channel(found, constants) or (None, found)
+    one, rest = by_channel(found, context.constants) or (None, found)
     store = direct_store(rest) if one is not None else None
     steps = [stride(store, axis.variable) for axis in axes] if store is not None else [None]
     order = [found.reductions.index(axis.reduction) for axis in (columns, rows) if axis.reduction]
     loads = one.loads if one is not None and None not in steps else ()
     pack = Weights(found, order, *loads)
-    weights = pack.buffer(w, "windows", DType.I8, (*pack.lead, 3, 4))
-    w.constant(Packed(weights, partial(_windows, pack)))
+    weights = pack.buffer(w, "windows", DType.I8, (*pack.lead, 3, 3))
+    w.constant(Packed(weights, pack.values))
     bias = pack.packed_starts(w, 0)
-    table = Table(w, pack, one) if one is not None and None not in steps else None
+    table = Table(w, pack, one, context.calls) if one is not None and None not in steps else None
     highest = min(greatest(rows.positions, w.bounds), ROWS[rows.stride])
     width = (columns.positions - 1) * columns.stride + 3
     with w.nest([*found.shared, *found.positions[:-2]]):
@@ -95,7 +92,7 @@ def _emit(found: Weighted, w: Writer, axes: tuple[Axis, Axis], constants: frozen
                 near, far = (step for step in steps if step is not None)
                 out = moved(store, {rows.variable: first, columns.variable: ZERO})
                 extents = (columns.positions, high)
-                table.requantize(w, pack, out, sums, None, extents, (far, near), apart, ZERO)
+                table.requantize(w, out, sums, None, extents, (far, near), apart)
             else:
                 _each(found, w, axes, sums, (first, high), apart)
 
@@ -109,14 +106,6 @@ def _each(
     with w.range("column", columns.positions) as c, w.range("row", band[1]) as r:
         at = {columns.variable: c, rows.variable: band[0] + r}
         w.finish(found.after, found.sum, Load(sums, (c * apart + r,)), at)
-
-
-def _windows(pack: Weights, data: Arrays) -> Array:
-    """Three weights of each column: the first two, and the last one of four bytes."""
-    values = pack.values(data)
-    packed = np.zeros((*values.shape[:-1], 4), np.int8)
-    packed[..., [0, 1, 3]] = values
-    return packed
 
 
 EXAMPLES = (

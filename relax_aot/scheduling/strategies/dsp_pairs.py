@@ -9,13 +9,14 @@ once for all positions. A contraction with one position takes four channels at a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import ONE, ZERO, Dim, dim_min, interval
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_min, interval, row_major
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Lit, Load, Store
@@ -28,6 +29,7 @@ from relax_aot.scheduling.epilogue import (
     direct_store,
     quantized_add,
     scale_table,
+    words_of,
 )
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
@@ -61,38 +63,64 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     one, rest = by_channel(found, context.constants) or (None, found)
     if rest.store is None or stride(rest.store, found.own) is None:
         one, rest = None, found
-    return _Pairs(found, w, roles, one, rest).emit
+    return _Pairs(found, w, roles, one, rest, context).emit
 
 
 class Table:
-    """Multipliers and, for integer ones, shifts of channels."""
+    """Multipliers and, for integer ones, shifts of channels: words of both where each call's fit
+    (`words_of`), else tables of both. One number where all channels have it."""
 
-    def __init__(self, w: Writer, pack: Weights, one: Requantization) -> None:
-        self.one = one
-        shape = [loop.stop.constant for loop in pack.loops]
-        self.parts = {"scales": pack.buffer(w, "scales", one.table_type, shape)}
-        if len(one.numbers) > 1:
-            self.parts["shifts"] = pack.buffer(w, "shifts", DType.I8, shape)
-        for part, buffer in enumerate(self.parts.values()):
-            w.constant(Packed(buffer, partial(_table, one, pack, part)))
+    def __init__(
+        self, w: Writer, pack: Weights, one: Requantization, calls: Sequence[Arrays]
+    ) -> None:
+        self.one, self.pack = one, pack
+        moved = any(stride(load, loop.variable) != 0 for load in one.loads for loop in pack.loops)
+        self.loops = pack.loops if moved else ()
+        self.shape = [loop.stop.constant for loop in self.loops] or [1]
+        words = [words_of(one, self.loops, data) for data in calls]
+        self.word = one.form != "f32" and bool(words) and all(w is not None for w in words)
+        if self.word:
+            self.scales = pack.buffer(w, "scales", DType.I32, (1 + prod(self.shape),))
+            w.constant(Packed(self.scales, self._words))
+            return
+        self.scales = pack.buffer(w, "scales", one.table_type, self.shape)
+        w.constant(Packed(self.scales, partial(self._part, 0)))
+        if one.form != "f32":
+            self.shifts = pack.buffer(w, "shifts", DType.I8, self.shape)
+            w.constant(Packed(self.shifts, partial(self._part, 1)))
+
+    def _part(self, part: int, data: Arrays) -> Array:
+        return np.asarray(scale_table(self.one, self.loops, data)[..., part])
+
+    def _words(self, data: Arrays) -> Array:
+        words = words_of(self.one, self.loops, data)
+        assert words is not None
+        return words
+
+    def _parts(self, *first: Dim) -> dict[str, Load]:
+        """The operands from a channel on."""
+        index = (*self.pack.index, *first)
+        index = (*index, *(ZERO,) * (len(self.loops) - len(index))) if self.loops else (ZERO,)
+        if self.word:
+            at = row_major(index, list(map(Dim.of, self.shape))) + 1
+            return {"scales": Load(self.scales, (at,)), "base": Load(self.scales, (ZERO,))}
+        parts = {"scales": Load(self.scales, index)}
+        return parts if self.one.form == "f32" else {**parts, "shifts": Load(self.shifts, index)}
 
     def requantize(
-        self, w: Writer, pack: Weights, out: Load, sums: Buffer, first: Dim | None,
-        extents: tuple[Dim, Dim], moves: tuple[Dim, Dim], sum_step: Dim, scale_step: Dim,
+        self, w: Writer, out: Load, sums: Buffer, first: Dim | None, extents: tuple[Dim, Dim],
+        moves: tuple[Dim, Dim], sum_step: Dim,
     ) -> None:  # fmt: skip
-        """Rows of sums, whose scales lie `scale_step` apart from that of channel `first` on;
-        `moves`: from row to row of the result and along a row."""
-        one, at = self.one, () if first is None else (first,)
-        parts = {name: pack.first(buffer, *at) for name, buffer in self.parts.items()}
+        """Rows of sums, of channels from `first` on or, where it is None, of one; `moves`: from row
+        to row of the result and along a row."""
+        one, form = self.one, f"{self.one.form}_word" if self.word else self.one.form
         w.micro(
-            f"raot_requantize_rows_{one.form}{one.suffix}", out=out, sums=sums, **parts,
-            channels=extents[0], positions=extents[1], channel_step=moves[0], step=moves[1],
-            sum_step=sum_step, scale_step=scale_step, zero=one.zero, low=one.low, high=one.high,
+            f"raot_requantize_rows_{form}{one.suffix}", out=out, sums=sums,
+            **self._parts(*(() if first is None else (first,))), channels=extents[0],
+            positions=extents[1], channel_step=moves[0], step=moves[1], sum_step=sum_step,
+            scale_step=ONE if self.loops and first is not None else ZERO, zero=one.zero,
+            low=one.low, high=one.high,
         )  # fmt: skip
-
-
-def _table(one: Requantization, pack: Weights, part: int, data: Arrays) -> Array:
-    return np.asarray(scale_table(one, pack.loops, data)[..., part])
 
 
 class _Pairs:
@@ -101,9 +129,11 @@ class _Pairs:
     `lines`: of pairs; `part`: channels at once."""
 
     def __init__(
-        self, found: Weighted, w: Writer, roles: Roles, one: Requantization | None, rest: Weighted
-    ) -> None:
+        self, found: Weighted, w: Writer, roles: Roles, one: Requantization | None, rest: Weighted,
+        context: Context,
+    ) -> None:  # fmt: skip
         self.found, self.w, self.roles, self.one, self.rest = found, w, roles, one, rest
+        self.context = context
         self.pack = Weights(found, roles.order, *(one.loads if one else ()))
         self.last = found.positions[-1].variable if found.positions else ""
         places = [found.x, rest.store] if one and rest.store else [found.x]
@@ -152,7 +182,7 @@ class _Pairs:
         w.constant(Packed(self.weights, self._packed))
         self.bias = pack.packed_starts(w, 0, self.group)
         if self.one is not None:
-            self.table = Table(w, pack, self.one)
+            self.table = Table(w, pack, self.one, self.context.calls)
         self.wide = 1 if self.row else self.most + 2 * self.three
         count = self.steps if self.row else self.lines * (1 if self.three else self.taps)
         self.pairs = w.buffer("pairs", DType.I16, count, self.wide, 2)
@@ -261,10 +291,8 @@ class _Pairs:
         self, out: Load, first: Dim, channels: Dim, count: Dim, moves: tuple[Dim, Dim]
     ) -> None:
         """`moves`: from channel to channel, from position to position."""
-        self.table.requantize(
-            self.w, self.pack, out, self.sums, first, (channels, count), moves,
-            self.sums.shape[1], ONE,
-        )  # fmt: skip
+        extents = (channels, count)
+        self.table.requantize(self.w, out, self.sums, first, extents, moves, self.sums.shape[1])
 
     def _add_quantized(
         self, staged: Buffer, at: Mapping[str, Dim], extents: tuple[Dim, Dim], by_position: bool

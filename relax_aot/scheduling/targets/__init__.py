@@ -7,11 +7,12 @@ demanding first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 
+from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import For, Kernel
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
@@ -95,13 +96,14 @@ class Target:
 class Context:
     """What holds for one kernel: `constants` are the inputs whose data are known, `finite`
     those that hold neither infinity nor NaN, `balanced` those of bytes above -128, `share` its part
-    of the model's work."""
+    of the model's work, `calls` the constants of each call, empty where they may be replaced."""
 
     target: Target
     constants: frozenset[str] = frozenset()
     finite: frozenset[str] = frozenset()
     share: float = 1.0
     balanced: frozenset[str] = frozenset()
+    calls: Sequence[Mapping[str, Array]] = ()
 
 
 Emit = Callable[[], None]

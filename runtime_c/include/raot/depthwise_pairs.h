@@ -4,9 +4,9 @@
  *
  * Two adjacent rows of a column are a pair of 16-bit integers. `pairs` has sixteen of them for each
  * column, the first row of which is even. sums[c * up(rows, 4) + r] = bias + the window at row r *
- * stride of column c * step, in any order of rows and columns of an image. Weights are bytes, three
- * for each column of the window: weights[x][0], [1] and [3]. Sums wrap; those up to a multiple of
- * four rows are undefined.
+ * stride of column c * step, in any order of rows and columns of an image. Weights are nine bytes,
+ * three for each column of the window. Sums wrap; those up to a multiple of four rows are
+ * undefined.
  *
  *     raot_gather_columns_s8      the pairs of some columns; outside of the image they are `zero`
  *     raot_depthwise_pairs_1      up to 28 rows, stride 1
@@ -117,9 +117,11 @@ RAOT_GATHER_COLUMNS(u8, uint8_t)
     RAOT_PAIR_COLUMN_2("64", "68", "72", "76", "80", "r12", "lr") \
     RAOT_PAIR_COLUMN_2("128", "132", "136", "140", "144", "r0", "r1")
 
-#define RAOT_PAIR_WINDOW(WORD, UPPER, LOWER)                         \
-    "ldr " LOWER ", [r2, #" WORD "]\n sxtb16 " UPPER ", " LOWER "\n" \
-    "sxtb16 " LOWER ", " LOWER ", ror #8\n pkhbt " UPPER ", " UPPER ", " LOWER ", lsl #16\n"
+/* Three bytes of the word at WORD, the first two of which are rotated to its lower bytes. */
+#define RAOT_PAIR_WINDOW(WORD, FIRST, SECOND, UPPER, LOWER)                        \
+    "ldr " LOWER ", [r2, #" WORD "]\n sxtb16 " UPPER ", " LOWER FIRST "\n"         \
+    "sxtb16 " LOWER ", " LOWER SECOND "\n pkhbt " LOWER ", " LOWER ", " UPPER "\n" \
+    "pkhbt " UPPER ", " UPPER ", " LOWER ", lsl #16\n"
 
 /*
  *     [sp], [sp, #4]        pairs of the column, behind its last tile
@@ -139,8 +141,9 @@ RAOT_GATHER_COLUMNS(u8, uint8_t)
             "push {r4-r8, r10, r11, lr}\n sub sp, #16\n" \
             "ldr r4, [sp, #52]\n add r4, r1\n strd r1, r4, [sp]\n ldr r3, [r3]\n" \
             "strd r0, r3, [sp, #8]\n" \
-            RAOT_PAIR_WINDOW("0", "r6", "r8") RAOT_PAIR_WINDOW("4", "r12", "lr") \
-            RAOT_PAIR_WINDOW("8", "r0", "r1") \
+            RAOT_PAIR_WINDOW("0", "", ", ror #8", "r6", "r8") \
+            RAOT_PAIR_WINDOW("3", "", ", ror #8", "r12", "lr") \
+            RAOT_PAIR_WINDOW("5", ", ror #8", ", ror #16", "r0", "r1") \
             "1: ldr r2, [sp]\n" \
             "2: ldr r3, [sp, #12]\n mov r7, r3\n mov r10, r3\n mov r11, r3\n" \
             RAOT_PAIR_TILE_##STRIDE \
@@ -170,10 +173,9 @@ RAOT_GATHER_COLUMNS(u8, uint8_t)
             for (int32_t r = 0; r < rows; r++) { \
                 uint32_t sum = (uint32_t)bias[0]; \
                 for (int32_t k = 0; k < 9; k++) { \
-                    const int32_t y = k % 3; \
                     const int16_t *const column = \
                         pairs + (c * step + k / 3) * 2 * RAOT_PAIR_ROWS; \
-                    sum += (uint32_t)(column[r * STRIDE + y] * weights[k / 3 * 4 + y + y / 2]); \
+                    sum += (uint32_t)(column[r * STRIDE + k % 3] * weights[k]); \
                 } \
                 sums[r] = (int32_t)sum; \
             } \

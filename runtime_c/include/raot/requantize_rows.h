@@ -6,14 +6,29 @@
  * low..high. The variants are those of requantize_nhwc.h; `scales` and `shifts`
  * (not for floats) of channel n are scales[n * scale_step] and shifts[n * scale_step]. The sums of
  * channel n start at sums[n * sum_step].
+ *
+ * In the forms `_word`, a scale has 30 bits of a multiplier, whose next bit is set, and above them
+ * two bits by which the shift is less than `base`.
  */
 #ifndef RAOT_REQUANTIZE_ROWS_H
 #define RAOT_REQUANTIZE_ROWS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "dsp.h"
 #include "requantize_nhwc.h"
+
+/* The multiplier and the shift of a channel; without shifts, `scale` is a word of both. */
+static inline int32_t raot_rows_scale(int32_t scale, const int8_t *shifts)
+{
+    return shifts != NULL ? scale : (scale & 0x3FFFFFFF) | 0x40000000;
+}
+
+static inline int32_t raot_rows_shift(int32_t scale, const int8_t *shifts, int32_t at, int32_t base)
+{
+    return shifts != NULL ? shifts[at] : base - (int32_t)((uint32_t)scale >> 30);
+}
 
 #if defined(RAOT_DSP)
 /*
@@ -43,6 +58,11 @@ static inline int8_t raot_rows_clamped(int32_t x, int32_t low, int32_t high)
     return (int8_t)(uint8_t)(x < low ? low : x > high ? high : x);
 }
 
+static inline const int8_t *raot_rows_from(const int8_t *shifts, int32_t at)
+{
+    return shifts != NULL ? shifts + at : NULL;
+}
+
 /* Sizes of rows that are scaled by raot_rows_*; `sum_bytes` from row to row of the sums. */
 struct raot_rows {
     int32_t positions;
@@ -51,6 +71,7 @@ struct raot_rows {
     int32_t sum_bytes;
     int32_t scale_step;
     int32_t zero;
+    int32_t down; /* without shifts: the least shift to the right */
 };
 
 /* Returns the number of rows from the first one on whose shift or scale does not fit. */
@@ -61,7 +82,7 @@ struct raot_rows {
  *     r4, r5, r6, r8      four sums
  *     r11, r12, lr        step of the result, remaining rows, sizes
  *
- *     [sp] to [sp, #12]   result, sums, multipliers, shifts of the row
+ *     [sp] to [sp, #12]   result, sums, multipliers, shifts (or null) of the row
  *     [sp, #16]           saved registers
  *     [sp, #48]           arguments: rows, sizes
  */
@@ -90,10 +111,10 @@ struct raot_rows {
             "push {r0-r8, r10, r11, lr}\n ldr r12, [sp, #48]\n ldr lr, [sp, #52]\n" \
             "ldr r11, [lr, #8]\n" \
             "1: ldr r0, [sp]\n ldr r1, [sp, #4]\n ldr r4, [sp, #8]\n ldr r5, [sp, #12]\n" \
-            "ldr r6, [lr, #16]\n ldr r3, [r4]\n ldrsb r10, [r5]\n" \
-            "add r4, r4, r6, lsl #2\n add r5, r6\n rsb r10, r10, #0\n sub r7, r10, #1\n" \
-            "cmp r7, #20\n bhs 6f\n" LEAST \
-            "str r4, [sp, #8]\n str r5, [sp, #12]\n" \
+            "ldr r6, [lr, #16]\n ldr r3, [r4]\n add r4, r4, r6, lsl #2\n str r4, [sp, #8]\n" \
+            "cmp r5, #0\n bne 7f\n ldr r10, [lr, #24]\n add r10, r10, r3, lsr #30\n" \
+            "bic r3, r3, #0xC0000000\n orr r3, r3, #0x40000000\n" \
+            "8: sub r7, r10, #1\n cmp r7, #20\n bhs 6f\n" LEAST \
             "movs r6, #1\n lsl r7, r6, r7\n ldr r6, [lr, #20]\n lsl r6, r6, r10\n add r7, r6\n" \
             "ldr r4, [lr, #4]\n ldr r5, [lr, #12]\n ldr r2, [lr]\n add r4, r0\n add r5, r1\n" \
             "str r4, [sp]\n str r5, [sp, #4]\n" \
@@ -108,7 +129,8 @@ struct raot_rows {
             "4: ldr r4, [r1], #4\n" SCALE("r4") RAOT_ROWS_ROUNDED("r4") STORE("r4") \
             "subs r2, #1\n bne 4b\n" \
             "5: subs r12, #1\n bgt 1b\n" \
-            "6: mov r0, r12\n add sp, #16\n pop {r4-r8, r10, r11, pc}\n"); \
+            "6: mov r0, r12\n add sp, #16\n pop {r4-r8, r10, r11, pc}\n" \
+            "7: ldrsb r10, [r5]\n add r5, r6\n rsb r10, r10, #0\n str r5, [sp, #12]\n b 8b\n"); \
     }
 #define RAOT_ROWS_NORMAL "cmp r3, #0x40000000\n blt 6f\n"
 #define RAOT_ROWS_RUNS(FORM, SCALE, LEAST) \
@@ -126,19 +148,20 @@ RAOT_ROWS_RUNS(twice, RAOT_ROWS_LOWERED, RAOT_ROWS_NORMAL)
                                                      int32_t rows, const struct raot_rows *sizes) \
     {                                                                                             \
         for (; rows > 0; rows--) {                                                                \
-            const int32_t down = -*shifts;                                                        \
-            if (down < 1 || down > 20 || *scales < (LEAST)) {                                     \
+            const int32_t by = raot_rows_scale(*scales, shifts);                                  \
+            const int32_t down = -raot_rows_shift(*scales, shifts, 0, -sizes->down);              \
+            if (down < 1 || down > 20 || by < (LEAST)) {                                          \
                 break;                                                                            \
             }                                                                                     \
             const int32_t offset = (1 << (down - 1)) + sizes->zero * (1 << down);                 \
             for (int32_t p = 0; p < sizes->positions; p++) {                                      \
-                const int32_t scaled = raot_rows_##FORM(sums[p], *scales) + offset;               \
+                const int32_t scaled = raot_rows_##FORM(sums[p], by) + offset;                    \
                 out[p * sizes->step] = raot_clamp_i8(scaled >> down);                             \
             }                                                                                     \
             out += sizes->channel_step;                                                           \
             sums += sizes->sum_bytes / 4;                                                         \
             scales += sizes->scale_step;                                                          \
-            shifts += sizes->scale_step;                                                          \
+            shifts = raot_rows_from(shifts, sizes->scale_step);                                   \
         }                                                                                         \
         return rows;                                                                              \
     }                                                                                             \
@@ -155,22 +178,22 @@ RAOT_ROWS_RUNS(twice, 1 << 30)
 #undef RAOT_ROWS_RUNS
 
 /* Rows from n on; then n is the first one that is left. */
-#define RAOT_ROWS_FAST(FORM)                                                                       \
-    if (low == INT8_MIN && high == INT8_MAX && zero >= INT8_MIN && zero <= INT8_MAX &&             \
-        positions > 0) {                                                                           \
-        const struct raot_rows sizes = {positions,    channel_step, step,                          \
-                                        4 * sum_step, scale_step,   zero};                         \
-        const int32_t rows = channels - n;                                                         \
-        int8_t *const first = out + n * channel_step;                                              \
-        const int32_t *const from = sums + n * sum_step;                                           \
-        n = channels - (step == 1                                                                  \
-                            ? raot_rows_##FORM##_contiguous(first, from, scales + n * scale_step,  \
-                                                            shifts + n * scale_step, rows, &sizes) \
-                            : raot_rows_##FORM##_strided(first, from, scales + n * scale_step,     \
-                                                         shifts + n * scale_step, rows, &sizes));  \
-        if (n == channels) {                                                                       \
-            break;                                                                                 \
-        }                                                                                          \
+#define RAOT_ROWS_FAST(FORM)                                                                      \
+    if (low == INT8_MIN && high == INT8_MAX && zero >= INT8_MIN && zero <= INT8_MAX &&            \
+        positions > 0) {                                                                          \
+        const struct raot_rows sizes = {positions,  channel_step, step, 4 * sum_step,             \
+                                        scale_step, zero,         -base};                         \
+        const int32_t rows = channels - n;                                                        \
+        int8_t *const first = out + n * channel_step;                                             \
+        const int32_t *const from = sums + n * sum_step;                                          \
+        const int32_t *const by = scales + n * scale_step;                                        \
+        const int8_t *const downs = raot_rows_from(shifts, n * scale_step);                       \
+        n = channels - (step == 1                                                                 \
+                            ? raot_rows_##FORM##_contiguous(first, from, by, downs, rows, &sizes) \
+                            : raot_rows_##FORM##_strided(first, from, by, downs, rows, &sizes));  \
+        if (n == channels) {                                                                      \
+            break;                                                                                \
+        }                                                                                         \
     }
 /* A row whose results are clipped. */
 #define RAOT_ROWS_BOUNDED(FORM, LEAST)                                                     \
@@ -197,7 +220,7 @@ RAOT_ROWS_RUNS(twice, 1 << 30)
     raot_requantize_nhwc_rounded(raot_requantize_nhwc_lower(raot_requantize_nhwc_high(X, by)), \
                                  shift)
 
-#define RAOT_REQUANTIZE_ROWS(FORM, T, SHIFTS, SHIFT, FAST, BOUNDED, LEAST, ONE)                 \
+#define RAOT_REQUANTIZE_ROWS(FORM, T, SHIFTS, SCALE, SHIFT, FAST, BOUNDED, LEAST, ONE)          \
     __attribute__((noinline, unused)) static void raot_requantize_rows_##FORM##_unpacked(       \
         int8_t *out, const int32_t *sums, const T *scales, SHIFTS int32_t channels,             \
         int32_t positions, int32_t channel_step, int32_t step, int32_t sum_step,                \
@@ -205,8 +228,8 @@ RAOT_ROWS_RUNS(twice, 1 << 30)
     {                                                                                           \
         for (int32_t n = 0; n < channels; n++) {                                                \
             FAST(FORM)                                                                          \
-            const T by = scales[n * scale_step];                                                \
-            const int32_t shift = SHIFT;                                                        \
+            const T by = SCALE(scales[n * scale_step]);                                         \
+            const int32_t shift = SHIFT(scales[n * scale_step]);                                \
             const int32_t *const row = sums + n * sum_step;                                     \
             int8_t *const to = out + n * channel_step;                                          \
             BOUNDED(FORM, LEAST)                                                                \
@@ -218,15 +241,19 @@ RAOT_ROWS_RUNS(twice, 1 << 30)
         }                                                                                       \
     }
 
-#define RAOT_ROWS_SHIFTS const int8_t *shifts,
-#define RAOT_ROWS_SHIFT shifts[n * scale_step]
-RAOT_REQUANTIZE_ROWS(f32, float, , 0, RAOT_ROWS_NEVER, RAOT_ROWS_NONE, 0, RAOT_ROWS_OF_F32)
-RAOT_REQUANTIZE_ROWS(nearest, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SHIFT, RAOT_ROWS_FAST,
-                     RAOT_ROWS_BOUNDED, INT32_MIN, RAOT_ROWS_OF_NEAREST)
-RAOT_REQUANTIZE_ROWS(above, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SHIFT, RAOT_ROWS_FAST,
-                     RAOT_ROWS_BOUNDED, 1 << 30, RAOT_ROWS_OF_ABOVE)
-RAOT_REQUANTIZE_ROWS(twice, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SHIFT, RAOT_ROWS_FAST,
-                     RAOT_ROWS_BOUNDED, 1 << 30, RAOT_ROWS_OF_TWICE)
+#define RAOT_ROWS_SHIFTS const int8_t *shifts, int32_t base,
+#define RAOT_ROWS_SCALE(WORD) raot_rows_scale(WORD, shifts)
+#define RAOT_ROWS_SHIFT(WORD) raot_rows_shift(WORD, shifts, n *scale_step, base)
+#define RAOT_ROWS_FLOAT(X) X
+#define RAOT_ROWS_NO_SHIFT(X) 0
+RAOT_REQUANTIZE_ROWS(f32, float, , RAOT_ROWS_FLOAT, RAOT_ROWS_NO_SHIFT, RAOT_ROWS_NEVER,
+                     RAOT_ROWS_NONE, 0, RAOT_ROWS_OF_F32)
+RAOT_REQUANTIZE_ROWS(nearest, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SCALE, RAOT_ROWS_SHIFT,
+                     RAOT_ROWS_FAST, RAOT_ROWS_BOUNDED, INT32_MIN, RAOT_ROWS_OF_NEAREST)
+RAOT_REQUANTIZE_ROWS(above, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SCALE, RAOT_ROWS_SHIFT,
+                     RAOT_ROWS_FAST, RAOT_ROWS_BOUNDED, 1 << 30, RAOT_ROWS_OF_ABOVE)
+RAOT_REQUANTIZE_ROWS(twice, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SCALE, RAOT_ROWS_SHIFT,
+                     RAOT_ROWS_FAST, RAOT_ROWS_BOUNDED, 1 << 30, RAOT_ROWS_OF_TWICE)
 #undef RAOT_REQUANTIZE_ROWS
 
 /* Unsigned bytes are stored like signed ones. */
@@ -264,40 +291,46 @@ struct raot_requantize_rows {
                                          (sizes)->scale_step, (sizes)->zero, (sizes)->low,         \
                                          (sizes)->high)
 
-#define raot_requantize_rows_nearest(out, sums, scales, shifts, sizes)                           \
-    raot_requantize_rows_nearest_unpacked(out, sums, scales, shifts, (sizes)->channels,          \
-                                          (sizes)->positions, (sizes)->channel_step,             \
-                                          (sizes)->step, (sizes)->sum_step, (sizes)->scale_step, \
-                                          (sizes)->zero, (sizes)->low, (sizes)->high)
+/* Sizes as arguments. */
+#define RAOT_ROWS_SIZES(SIZES)                                                   \
+    (SIZES)->channels, (SIZES)->positions, (SIZES)->channel_step, (SIZES)->step, \
+        (SIZES)->sum_step, (SIZES)->scale_step, (SIZES)->zero, (SIZES)->low, (SIZES)->high
 
-#define raot_requantize_rows_nearest_u8(out, sums, scales, shifts, sizes)                        \
-    raot_requantize_rows_nearest_u8_unpacked(                                                    \
-        out, sums, scales, shifts, (sizes)->channels, (sizes)->positions, (sizes)->channel_step, \
-        (sizes)->step, (sizes)->sum_step, (sizes)->scale_step, (sizes)->zero, (sizes)->low,      \
-        (sizes)->high)
+#define raot_requantize_rows_nearest(out, sums, scales, shifts, sizes) \
+    raot_requantize_rows_nearest_unpacked(out, sums, scales, shifts, 0, RAOT_ROWS_SIZES(sizes))
 
-#define raot_requantize_rows_above(out, sums, scales, shifts, sizes)                              \
-    raot_requantize_rows_above_unpacked(out, sums, scales, shifts, (sizes)->channels,             \
-                                        (sizes)->positions, (sizes)->channel_step, (sizes)->step, \
-                                        (sizes)->sum_step, (sizes)->scale_step, (sizes)->zero,    \
-                                        (sizes)->low, (sizes)->high)
+#define raot_requantize_rows_nearest_word(out, sums, scales, base, sizes) \
+    raot_requantize_rows_nearest_unpacked(out, sums, scales, NULL, *(base), RAOT_ROWS_SIZES(sizes))
 
-#define raot_requantize_rows_above_u8(out, sums, scales, shifts, sizes)                           \
-    raot_requantize_rows_above_u8_unpacked(out, sums, scales, shifts, (sizes)->channels,          \
-                                           (sizes)->positions, (sizes)->channel_step,             \
-                                           (sizes)->step, (sizes)->sum_step, (sizes)->scale_step, \
-                                           (sizes)->zero, (sizes)->low, (sizes)->high)
+#define raot_requantize_rows_nearest_u8(out, sums, scales, shifts, sizes) \
+    raot_requantize_rows_nearest_u8_unpacked(out, sums, scales, shifts, 0, RAOT_ROWS_SIZES(sizes))
 
-#define raot_requantize_rows_twice(out, sums, scales, shifts, sizes)                              \
-    raot_requantize_rows_twice_unpacked(out, sums, scales, shifts, (sizes)->channels,             \
-                                        (sizes)->positions, (sizes)->channel_step, (sizes)->step, \
-                                        (sizes)->sum_step, (sizes)->scale_step, (sizes)->zero,    \
-                                        (sizes)->low, (sizes)->high)
+#define raot_requantize_rows_nearest_word_u8(out, sums, scales, base, sizes)   \
+    raot_requantize_rows_nearest_u8_unpacked(out, sums, scales, NULL, *(base), \
+                                             RAOT_ROWS_SIZES(sizes))
 
-#define raot_requantize_rows_twice_u8(out, sums, scales, shifts, sizes)                           \
-    raot_requantize_rows_twice_u8_unpacked(out, sums, scales, shifts, (sizes)->channels,          \
-                                           (sizes)->positions, (sizes)->channel_step,             \
-                                           (sizes)->step, (sizes)->sum_step, (sizes)->scale_step, \
-                                           (sizes)->zero, (sizes)->low, (sizes)->high)
+#define raot_requantize_rows_above(out, sums, scales, shifts, sizes) \
+    raot_requantize_rows_above_unpacked(out, sums, scales, shifts, 0, RAOT_ROWS_SIZES(sizes))
+
+#define raot_requantize_rows_above_word(out, sums, scales, base, sizes) \
+    raot_requantize_rows_above_unpacked(out, sums, scales, NULL, *(base), RAOT_ROWS_SIZES(sizes))
+
+#define raot_requantize_rows_above_u8(out, sums, scales, shifts, sizes) \
+    raot_requantize_rows_above_u8_unpacked(out, sums, scales, shifts, 0, RAOT_ROWS_SIZES(sizes))
+
+#define raot_requantize_rows_above_word_u8(out, sums, scales, base, sizes) \
+    raot_requantize_rows_above_u8_unpacked(out, sums, scales, NULL, *(base), RAOT_ROWS_SIZES(sizes))
+
+#define raot_requantize_rows_twice(out, sums, scales, shifts, sizes) \
+    raot_requantize_rows_twice_unpacked(out, sums, scales, shifts, 0, RAOT_ROWS_SIZES(sizes))
+
+#define raot_requantize_rows_twice_word(out, sums, scales, base, sizes) \
+    raot_requantize_rows_twice_unpacked(out, sums, scales, NULL, *(base), RAOT_ROWS_SIZES(sizes))
+
+#define raot_requantize_rows_twice_u8(out, sums, scales, shifts, sizes) \
+    raot_requantize_rows_twice_u8_unpacked(out, sums, scales, shifts, 0, RAOT_ROWS_SIZES(sizes))
+
+#define raot_requantize_rows_twice_word_u8(out, sums, scales, base, sizes) \
+    raot_requantize_rows_twice_u8_unpacked(out, sums, scales, NULL, *(base), RAOT_ROWS_SIZES(sizes))
 
 #endif

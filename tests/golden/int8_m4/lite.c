@@ -8,18 +8,18 @@
  *     func @main(%t0: i8[1, 6, 7, 3]) {
  *       %t3_2: i8[1, 6, 7, 8], %t3_2.pairs: i16[5, 14, 2], %t3_2.sums: i32[8, 12] = call_kernel
  *           @conv_nhwc_integer_requantize_t3_2(%t0, %t1.pairs_58363ea4, %t1.bias_9d70a654,
- *           %t1.scales_177bec2c, %t1.shifts_a5206c53)  # t3
+ *           %t1.scales_2d0615f4)  # t3
  *       %t6_3: i8[1, 6, 7, 8], %t6_3.pairs: i16[8, 32], %t6_3.sums: i32[48] = call_kernel
- *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.windows_25092c60, %t6.bias_ebef2484,
- *           %t6.scales_12a8e5e6, %t6.shifts_62a4b3be)  # t6
+ *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.windows_335882a7, %t6.bias_ebef2484,
+ *           %t6.scales_26822c97)  # t6
  *       %t9_2: i8[1, 6, 7, 4], %t9_2.pairs: i16[4, 24, 2], %t9_2.sums: i32[4, 24] = call_kernel
  *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.pairs_96a56ed8, %t7.bias_010b2e11,
- *           %t7.scales_d2add151, %t7.shifts_3f78cb3a)  # t9
+ *           %t7.scales_02d20e8d)  # t9
  *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)  # t10
  *       %t13_2: i8[1, 36] = view(%t10)  # t13
  *       %t13: i8[1, 5], %t13.pairs: i16[18, 1, 2], %t13.sums: i32[8, 1] = call_kernel
  *           @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d36dbe3f, %t13_3.bias_e2e8acac,
- *           %t13_3.scales_08f9060e, %t13_3.shifts_0cbab42d)  # t13
+ *           %t13_3.scales_6ff169dc)  # t13
  *       return %t13
  *     }
  */
@@ -38,13 +38,14 @@
 /*
  * %t3_2: i8[1, 6, 7, 8], %t3_2.pairs: i16[5, 14, 2], %t3_2.sums: i32[8, 12] = call_kernel
  *     @conv_nhwc_integer_requantize_t3_2(%t0, %t1.pairs_58363ea4, %t1.bias_9d70a654,
- *     %t1.scales_177bec2c, %t1.shifts_a5206c53)
+ *     %t1.scales_2d0615f4)
  * from t3
  */
-RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
-    const int8_t *restrict t0, const int16_t *restrict t1_pairs, const int32_t *restrict t1_bias,
-    const int32_t *restrict t1_scales, const int8_t *restrict t1_shifts, int8_t *restrict t3_2,
-    int16_t *restrict pairs, int32_t *restrict sums)
+RAOT_NOINLINE static void
+conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int16_t *restrict t1_pairs,
+                                  const int32_t *restrict t1_bias,
+                                  const int32_t *restrict t1_scales, int8_t *restrict t3_2,
+                                  int16_t *restrict pairs, int32_t *restrict sums)
 {
     for (int32_t i0 = 0; i0 < 6; i0++) {
         const int32_t i3_first = raot_max_i32(1 - i0, 0);
@@ -79,20 +80,20 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t3_2(
             .low = 4,
             .high = 127,
         };
-        raot_requantize_rows_above(&t3_2[i0 * 56], sums, t1_scales, t1_shifts, &sizes_2);
+        raot_requantize_rows_above_word(&t3_2[i0 * 56], sums, &t1_scales[1], t1_scales, &sizes_2);
     }
 }
 
 /*
  * %t6_3: i8[1, 6, 7, 8], %t6_3.pairs: i16[8, 32], %t6_3.sums: i32[48] = call_kernel
- *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.windows_25092c60, %t6.bias_ebef2484,
- *     %t6.scales_12a8e5e6, %t6.shifts_62a4b3be)
+ *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.windows_335882a7, %t6.bias_ebef2484,
+ *     %t6.scales_26822c97)
  * from t6
  */
 RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
     const int8_t *restrict t3_2, const int8_t *restrict t6_windows, const int32_t *restrict t6_bias,
-    const int32_t *restrict t6_scales, const int8_t *restrict t6_shifts, int8_t *restrict t6_3,
-    int16_t *restrict pairs, int32_t *restrict sums)
+    const int32_t *restrict t6_scales, int8_t *restrict t6_3, int16_t *restrict pairs,
+    int32_t *restrict sums)
 {
     for (int32_t i2 = 0; i2 < 8; i2++) {
         const struct raot_gather_columns sizes = {
@@ -107,7 +108,7 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
             .column_step = 56,
         };
         raot_gather_columns_s8(pairs, &t3_2[i2], &sizes);
-        raot_depthwise_pairs_1(sums, pairs, &t6_windows[i2 * 12], &t6_bias[i2], 6, 7, 1);
+        raot_depthwise_pairs_1(sums, pairs, &t6_windows[i2 * 9], &t6_bias[i2], 6, 7, 1);
         const struct raot_requantize_rows sizes_2 = {
             .channels = 6,
             .positions = 7,
@@ -119,20 +120,21 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
             .low = 4,
             .high = 127,
         };
-        raot_requantize_rows_above(&t6_3[i2], sums, &t6_scales[i2], &t6_shifts[i2], &sizes_2);
+        raot_requantize_rows_above_word(&t6_3[i2], sums, &t6_scales[i2 + 1], t6_scales, &sizes_2);
     }
 }
 
 /*
  * %t9_2: i8[1, 6, 7, 4], %t9_2.pairs: i16[4, 24, 2], %t9_2.sums: i32[4, 24] = call_kernel
  *     @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.pairs_96a56ed8, %t7.bias_010b2e11,
- *     %t7.scales_d2add151, %t7.shifts_3f78cb3a)
+ *     %t7.scales_02d20e8d)
  * from t9
  */
-RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
-    const int8_t *restrict t6_3, const int16_t *restrict t7_pairs, const int32_t *restrict t7_bias,
-    const int32_t *restrict t7_scales, const int8_t *restrict t7_shifts, int8_t *restrict t9_2,
-    int16_t *restrict pairs, int32_t *restrict sums)
+RAOT_NOINLINE static void
+conv_nhwc_integer_requantize_t9_2(const int8_t *restrict t6_3, const int16_t *restrict t7_pairs,
+                                  const int32_t *restrict t7_bias,
+                                  const int32_t *restrict t7_scales, int8_t *restrict t9_2,
+                                  int16_t *restrict pairs, int32_t *restrict sums)
 {
     for (int32_t tile = 0; tile < 2; tile++) {
         const int32_t positions = raot_min_i32(42 - tile * 24, 24);
@@ -166,7 +168,7 @@ RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(
             .low = 4,
             .high = 127,
         };
-        raot_requantize_rows_above(&t9_2[tile * 96], sums, t7_scales, t7_shifts, &sizes_2);
+        raot_requantize_rows_above_word(&t9_2[tile * 96], sums, &t7_scales[1], t7_scales, &sizes_2);
     }
 }
 
@@ -201,14 +203,13 @@ RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int
 /*
  * %t13: i8[1, 5], %t13.pairs: i16[18, 1, 2], %t13.sums: i32[8, 1] = call_kernel
  *     @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d36dbe3f, %t13_3.bias_e2e8acac,
- *     %t13_3.scales_08f9060e, %t13_3.shifts_0cbab42d)
+ *     %t13_3.scales_6ff169dc)
  * from t13
  */
 RAOT_NOINLINE static void
 matmul_integer_requantize_t13(const int8_t *restrict t13_2, const int16_t *restrict t13_3_pairs,
                               const int32_t *restrict t13_3_bias,
-                              const int32_t *restrict t13_3_scales,
-                              const int8_t *restrict t13_3_shifts, int8_t *restrict t13,
+                              const int32_t *restrict t13_3_scales, int8_t *restrict t13,
                               int16_t *restrict pairs, int32_t *restrict sums)
 {
     const struct raot_gather_pairs sizes = {
@@ -236,12 +237,12 @@ matmul_integer_requantize_t13(const int8_t *restrict t13_2, const int16_t *restr
         .channel_step = 1,
         .step = 1,
         .sum_step = 1,
-        .scale_step = 1,
+        .scale_step = 0,
         .zero = 1,
         .low = -128,
         .high = 127,
     };
-    raot_requantize_rows_nearest(t13, sums, t13_3_scales, t13_3_shifts, &sizes_2);
+    raot_requantize_rows_nearest_word(t13, sums, &t13_3_scales[1], t13_3_scales, &sizes_2);
 }
 
 size_t lite_arena_bytes(void)
@@ -307,22 +308,21 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
 
     RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
-                 conv_nhwc_integer_requantize_t3_2(
-                     in->t0, lite_t1_pairs_58363ea4, lite_t1_bias_9d70a654, lite_t1_scales_177bec2c,
-                     lite_t1_shifts_a5206c53, t3_2, t3_2_pairs, t3_2_sums));
+                 conv_nhwc_integer_requantize_t3_2(in->t0, lite_t1_pairs_58363ea4,
+                                                   lite_t1_bias_9d70a654, lite_t1_scales_2d0615f4,
+                                                   t3_2, t3_2_pairs, t3_2_sums));
     RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
                  depthwise_nhwc_integer_requantize_t6_3(
-                     t3_2, lite_t6_windows_25092c60, lite_t6_bias_ebef2484, lite_t6_scales_12a8e5e6,
-                     lite_t6_shifts_62a4b3be, t6_3, t6_3_pairs, t6_3_sums));
+                     t3_2, lite_t6_windows_335882a7, lite_t6_bias_ebef2484, lite_t6_scales_26822c97,
+                     t6_3, t6_3_pairs, t6_3_sums));
     RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
-                 conv_nhwc_integer_requantize_t9_2(
-                     t6_3, lite_t7_pairs_96a56ed8, lite_t7_bias_010b2e11, lite_t7_scales_d2add151,
-                     lite_t7_shifts_3f78cb3a, t9_2, t9_2_pairs, t9_2_sums));
+                 conv_nhwc_integer_requantize_t9_2(t6_3, lite_t7_pairs_96a56ed8,
+                                                   lite_t7_bias_010b2e11, lite_t7_scales_02d20e8d,
+                                                   t9_2, t9_2_pairs, t9_2_sums));
     RAOT_PROFILE(average_pool_nhwc_t10, average_pool_nhwc_t10(t9_2, t10));
     RAOT_PROFILE(matmul_integer_requantize_t13,
                  matmul_integer_requantize_t13(t10, lite_t13_3_pairs_d36dbe3f,
-                                               lite_t13_3_bias_e2e8acac, lite_t13_3_scales_08f9060e,
-                                               lite_t13_3_shifts_0cbab42d, out->t13, t13_pairs,
-                                               t13_sums));
+                                               lite_t13_3_bias_e2e8acac, lite_t13_3_scales_6ff169dc,
+                                               out->t13, t13_pairs, t13_sums));
     return RAOT_OK;
 }

@@ -11,19 +11,15 @@
 
 extern const int16_t lite_t1_pairs_58363ea4[120];    /* i16[4, 15, 2] */
 extern const int32_t lite_t1_bias_9d70a654[8];       /* i32[8] */
-extern const int32_t lite_t1_scales_177bec2c[8];     /* i32[8] */
-extern const int8_t lite_t1_shifts_a5206c53[8];      /* i8[8] */
-extern const int8_t lite_t6_windows_25092c60[96];    /* i8[8, 3, 4] */
+extern const int32_t lite_t1_scales_2d0615f4[9];     /* i32[9] */
+extern const int8_t lite_t6_windows_335882a7[72];    /* i8[8, 3, 3] */
 extern const int32_t lite_t6_bias_ebef2484[8];       /* i32[8] */
-extern const int32_t lite_t6_scales_12a8e5e6[8];     /* i32[8] */
-extern const int8_t lite_t6_shifts_62a4b3be[8];      /* i8[8] */
+extern const int32_t lite_t6_scales_26822c97[9];     /* i32[9] */
 extern const int16_t lite_t7_pairs_96a56ed8[16];     /* i16[2, 4, 2] */
 extern const int32_t lite_t7_bias_010b2e11[4];       /* i32[4] */
-extern const int32_t lite_t7_scales_d2add151[4];     /* i32[4] */
-extern const int8_t lite_t7_shifts_3f78cb3a[4];      /* i8[4] */
+extern const int32_t lite_t7_scales_02d20e8d[5];     /* i32[5] */
 extern const int16_t lite_t13_3_pairs_d36dbe3f[144]; /* i16[2, 18, 2, 2] */
 extern const int32_t lite_t13_3_bias_e2e8acac[8];    /* i32[8] */
-extern const int32_t lite_t13_3_scales_08f9060e[5];  /* i32[5] */
-extern const int8_t lite_t13_3_shifts_0cbab42d[5];   /* i8[5] */
+extern const int32_t lite_t13_3_scales_6ff169dc[2];  /* i32[2] */
 
 #endif
