@@ -70,7 +70,7 @@ struct raot_rows {
     int32_t step;
     int32_t sum_bytes;
     int32_t scale_step;
-    int32_t zero;
+    int32_t zero; /* with shifts: twice the zero point, and one */
     int32_t down; /* without shifts: the least shift to the right */
 };
 
@@ -115,8 +115,8 @@ struct raot_rows {
             "cmp r5, #0\n bne 7f\n ldr r10, [lr, #24]\n add r10, r10, r3, lsr #30\n" \
             "bic r3, r3, #0xC0000000\n orr r3, r3, #0x40000000\n" \
             "8: sub r7, r10, #1\n cmp r7, #20\n bhs 6f\n" LEAST \
-            "movs r6, #1\n lsl r7, r6, r7\n ldr r6, [lr, #20]\n lsl r6, r6, r10\n add r7, r6\n" \
-            "ldr r4, [lr, #4]\n ldr r5, [lr, #12]\n ldr r2, [lr]\n add r4, r0\n add r5, r1\n" \
+            "ldr r6, [lr, #20]\n ldr r4, [lr, #4]\n ldr r5, [lr, #12]\n ldr r2, [lr]\n" \
+            "lsl r7, r6, r7\n add r4, r0\n add r5, r1\n" \
             "str r4, [sp]\n str r5, [sp, #4]\n" \
             "subs r2, #4\n blt 3f\n" \
             "2: ldmia r1!, {r4, r5, r6, r8}\n" \
@@ -153,7 +153,7 @@ RAOT_ROWS_RUNS(twice, RAOT_ROWS_LOWERED, RAOT_ROWS_NORMAL)
             if (down < 1 || down > 20 || by < (LEAST)) {                                          \
                 break;                                                                            \
             }                                                                                     \
-            const int32_t offset = (1 << (down - 1)) + sizes->zero * (1 << down);                 \
+            const int32_t offset = sizes->zero * (1 << (down - 1));                               \
             for (int32_t p = 0; p < sizes->positions; p++) {                                      \
                 const int32_t scaled = raot_rows_##FORM(sums[p], by) + offset;                    \
                 out[p * sizes->step] = raot_clamp_i8(scaled >> down);                             \
@@ -177,12 +177,84 @@ RAOT_ROWS_RUNS(twice, 1 << 30)
 #endif
 #undef RAOT_ROWS_RUNS
 
+#if defined(RAOT_ASM_THUMB) && defined(__ARM_FP) && (__ARM_FP & 4)
+/*
+ * Rows of sums times a float, in the order of RAOT_ROWS_RUN: VCVTR rounds to nearest, halves to
+ * even, and saturates. At least one position; results are those of BITS.
+ *
+ *     s0 to s3, s4        four sums, scale
+ *     r3, r7, r10         steps of results and in bytes of sums, `zero`
+ *
+ *     [sp] to [sp, #8]    result, sums, scales of the row
+ *     [sp, #16]           saved registers
+ *     [sp, #48]           arguments: rows, sizes
+ */
+/* clang-format off */
+#define RAOT_ROWS_TO_BYTE(X, SATURATE) "qadd " X ", " X ", r10\n " SATURATE " " X ", #8, " X "\n"
+#define RAOT_ROWS_OF_FLOATS(NAME, SATURATE, STORE, FOUR) \
+    RAOT_NAKED static void NAME( \
+        RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const int32_t *sums, \
+        RAOT_ARGUMENT const float *scales, RAOT_ARGUMENT int32_t channel_step, \
+        RAOT_ARGUMENT int32_t rows, RAOT_ARGUMENT const struct raot_rows *sizes) \
+    { \
+        __asm volatile( \
+            "push {r0-r8, r10, r11, lr}\n ldr r12, [sp, #48]\n ldr lr, [sp, #52]\n" \
+            "ldr r11, [lr, #8]\n ldr r7, [lr, #12]\n ldr r10, [lr, #20]\n" \
+            "1: ldr r0, [sp]\n ldr r1, [sp, #4]\n ldr r4, [sp, #8]\n ldr r6, [lr, #16]\n" \
+            "vldr s4, [r4]\n add r4, r4, r6, lsl #2\n str r4, [sp, #8]\n" \
+            "add r5, r0, r3\n add r6, r1, r7\n strd r5, r6, [sp]\n ldr r2, [lr]\n" \
+            "subs r2, #4\n blt 3f\n" \
+            "2: vldmia r1!, {s0-s3}\n" \
+            "vcvt.f32.s32 s0, s0\n vcvt.f32.s32 s1, s1\n vcvt.f32.s32 s2, s2\n" \
+            "vcvt.f32.s32 s3, s3\n vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s4\n" \
+            "vmul.f32 s2, s2, s4\n vmul.f32 s3, s3, s4\n vcvtr.s32.f32 s0, s0\n" \
+            "vcvtr.s32.f32 s1, s1\n vcvtr.s32.f32 s2, s2\n vcvtr.s32.f32 s3, s3\n" \
+            "vmov r4, r5, s0, s1\n vmov r6, r8, s2, s3\n" \
+            RAOT_ROWS_TO_BYTE("r4", SATURATE) RAOT_ROWS_TO_BYTE("r5", SATURATE) \
+            RAOT_ROWS_TO_BYTE("r6", SATURATE) RAOT_ROWS_TO_BYTE("r8", SATURATE) \
+            FOUR \
+            "subs r2, #4\n bge 2b\n" \
+            "3: adds r2, #4\n beq 5f\n" \
+            "4: vldmia r1!, {s0}\n vcvt.f32.s32 s0, s0\n vmul.f32 s0, s0, s4\n" \
+            "vcvtr.s32.f32 s0, s0\n vmov r4, s0\n" RAOT_ROWS_TO_BYTE("r4", SATURATE) STORE("r4") \
+            "subs r2, #1\n bne 4b\n" \
+            "5: subs r12, #1\n bgt 1b\n" \
+            "add sp, #16\n pop {r4-r8, r10, r11, pc}\n"); \
+    }
+/* clang-format on */
+RAOT_ROWS_OF_FLOATS(raot_rows_f32_s8_contiguous, "ssat", RAOT_ROWS_CONTIGUOUS,
+                    RAOT_ROWS_FOUR_CONTIGUOUS)
+RAOT_ROWS_OF_FLOATS(raot_rows_f32_s8_strided, "ssat", RAOT_ROWS_STRIDED, RAOT_ROWS_FOUR_STRIDED)
+RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_contiguous, "usat", RAOT_ROWS_CONTIGUOUS,
+                    RAOT_ROWS_FOUR_CONTIGUOUS)
+RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_strided, "usat", RAOT_ROWS_STRIDED, RAOT_ROWS_FOUR_STRIDED)
+
+/* All rows at once, where results are clipped to all values of a byte. */
+#define RAOT_ROWS_ALL(N)                                                                       \
+    {                                                                                          \
+        const struct raot_rows sizes = {positions,  channel_step, step, 4 * sum_step,          \
+                                        scale_step, zero,         0};                          \
+        if (step == 1) {                                                                       \
+            raot_rows_f32_##N##_contiguous(out, sums, scales, channel_step, channels, &sizes); \
+        } else {                                                                               \
+            raot_rows_f32_##N##_strided(out, sums, scales, channel_step, channels, &sizes);    \
+        }                                                                                      \
+        break;                                                                                 \
+    }
+#define RAOT_ROWS_FLOATS(FORM)                                   \
+    if (positions > 0 && low == INT8_MIN && high == INT8_MAX) {  \
+        RAOT_ROWS_ALL(s8)                                        \
+    } else if (positions > 0 && low == 0 && high == UINT8_MAX) { \
+        RAOT_ROWS_ALL(u8)                                        \
+    }
+#endif
+
 /* Rows from n on; then n is the first one that is left. */
 #define RAOT_ROWS_FAST(FORM)                                                                      \
     if (low == INT8_MIN && high == INT8_MAX && zero >= INT8_MIN && zero <= INT8_MAX &&            \
         positions > 0) {                                                                          \
         const struct raot_rows sizes = {positions,  channel_step, step, 4 * sum_step,             \
-                                        scale_step, zero,         -base};                         \
+                                        scale_step, 2 * zero + 1, -base};                         \
         const int32_t rows = channels - n;                                                        \
         int8_t *const first = out + n * channel_step;                                             \
         const int32_t *const from = sums + n * sum_step;                                          \
@@ -209,7 +281,9 @@ RAOT_ROWS_RUNS(twice, 1 << 30)
 #define RAOT_ROWS_FAST(FORM)
 #define RAOT_ROWS_BOUNDED(FORM, LEAST)
 #endif
-#define RAOT_ROWS_NEVER(FORM)
+#if !defined(RAOT_ROWS_FLOATS)
+#define RAOT_ROWS_FLOATS(FORM)
+#endif
 #define RAOT_ROWS_NONE(FORM, LEAST)
 
 #define RAOT_ROWS_OF_F32(X) raot_f32_to_i32_nearest((float)(X)*by)
@@ -246,7 +320,7 @@ RAOT_ROWS_RUNS(twice, 1 << 30)
 #define RAOT_ROWS_SHIFT(WORD) raot_rows_shift(WORD, shifts, n *scale_step, base)
 #define RAOT_ROWS_FLOAT(X) X
 #define RAOT_ROWS_NO_SHIFT(X) 0
-RAOT_REQUANTIZE_ROWS(f32, float, , RAOT_ROWS_FLOAT, RAOT_ROWS_NO_SHIFT, RAOT_ROWS_NEVER,
+RAOT_REQUANTIZE_ROWS(f32, float, , RAOT_ROWS_FLOAT, RAOT_ROWS_NO_SHIFT, RAOT_ROWS_FLOATS,
                      RAOT_ROWS_NONE, 0, RAOT_ROWS_OF_F32)
 RAOT_REQUANTIZE_ROWS(nearest, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SCALE, RAOT_ROWS_SHIFT,
                      RAOT_ROWS_FAST, RAOT_ROWS_BOUNDED, INT32_MIN, RAOT_ROWS_OF_NEAREST)
