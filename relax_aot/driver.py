@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from relax_aot.emit.initial import Initial
 from relax_aot.emit.layers import FUNCTIONS
 from relax_aot.emulation.targets import target_of
 from relax_aot.errors import RelaxAotError
+from relax_aot.externs.rule import ProductRule
 from relax_aot.frontends import entries as frontends_entries
 from relax_aot.frontends import llm
 from relax_aot.frontends.llm.text_files import LanguageModel, TextFiles, tokenizer_of
@@ -266,15 +268,7 @@ def _stages(
     module = fused.module
     dump("fusion", module)
     dump("fusion-summary", fused.summary.text)
-    module = scheduling.schedule(
-        module,
-        target_of(board),
-        options.optimize,
-        options.numerics,
-        lenient=not options.check,
-        threads=options.threads,
-        products=products,
-    )
+    module = _scheduled(module, board, options, products)
     dump("scheduling", module)
     module = order.run(module, keep_states=options.stepwise)
     dump("order", module)
@@ -284,6 +278,30 @@ def _stages(
     )  # fmt: skip
     dump("plan", plan_text(plan))
     return _Planned(original, plan, table, fused.summary, floats)
+
+
+def _scheduled(
+    module: Module, board: Board, options: Options, products: Sequence[ProductRule]
+) -> Module:
+    """For memory, those kernels keep little scratch that would make the arena larger otherwise."""
+    schedule = partial(
+        scheduling.schedule, module, target_of(board), options.optimize, options.numerics,
+        lenient=not options.check, threads=options.threads, products=products,
+    )  # fmt: skip
+    fast = schedule()
+    if options.optimize != "memory" or board.cuda is not None:
+        return fast
+    names = frozenset(kernel.name for kernel in module.kernels)
+    lean = schedule(lean=names)
+    least = _arena_bytes(lean, options)
+    if _arena_bytes(fast, options) <= least:
+        return fast
+    some = schedule(lean=names - scheduling.fitting(fast, least))
+    return some if _arena_bytes(some, options) <= least else lean
+
+
+def _arena_bytes(module: Module, options: Options) -> int:
+    return planning.plan(order.run(module, keep_states=options.stepwise)).arena_bytes
 
 
 def _require_device(board: Board, options: Options, table: externs.ExternTable) -> None:

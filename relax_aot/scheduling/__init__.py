@@ -49,6 +49,7 @@ from relax_aot.scheduling.passes import (
     shared_tables,
     unify_kernels,
 )
+from relax_aot.scheduling.room import fitting as fitting
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.threads import run as share_loops
 
@@ -62,13 +63,15 @@ def schedule(
     lenient: bool = False,
     threads: int = 1,
     products: Sequence[ProductRule] = (),
+    lean: frozenset[str] = frozenset(),
 ) -> Module:
     """Module of kernels -> module of kernels for a target, up to `threads` of them for one loop;
-    libraries of a device may compute `products`.
+    libraries of a device may compute `products`. Those named in `lean` keep little scratch.
     A new permission to overwrite an
     operand that is not proven is an error, or with `lenient` withdrawn, with a note."""
     if target.device:
         return schedule_device(module, target, numerics, products)
+    target = replace(target, lean=lean)
     module = channels_last.run(module, target)
     given = {kernel.name: kernel.in_place for kernel in module.kernels}
     small = optimize == "size"

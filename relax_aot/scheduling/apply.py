@@ -26,6 +26,9 @@ from relax_aot.scheduling.strategies.groups import grouped_of, groups
 from relax_aot.scheduling.targets import Context, Emit, FloatStrategy, Target
 from relax_aot.scheduling.writer import Writer
 
+LEAN_PANEL = 1024
+"""Bytes of a panel of floats in a kernel that keeps little scratch."""
+
 
 def schedule_groups(stmt: For, w: Writer, context: Context) -> Emit | None:
     """A product with quantized weights in groups."""
@@ -147,11 +150,13 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         finite = {name for name, vars_ in known.items() if all(is_finite(table[v]) for v in vars_)}
         share = work[kernel.name] / max(sum(work.values()), 1) if work else 1.0
         balanced = {n for n, vars_ in known.items() if all(is_balanced(table[v]) for v in vars_)}
+        lean = kernel.name in target.lean
         spare = min(room.get(kernel.name, 0), target.spare_panel)
-        own = replace(target, panel=spare) if spare > target.panel else target
+        panel = LEAN_PANEL if lean else max(target.panel, spare)
+        own = replace(target, panel=panel) if panel != target.panel else target
         arrays = () if module.replaceable else tuple(_data(table, kernel, one) for one in calls)
         context = Context(
-            own, frozenset(known), frozenset(finite), share, frozenset(balanced), arrays
+            own, frozenset(known), frozenset(finite), share, frozenset(balanced), arrays, lean
         )  # fmt: skip
         scheduled[kernel.name] = apply(kernel, bounds, context, match)
     made: dict[str, Constant] = {}

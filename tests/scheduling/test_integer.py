@@ -179,3 +179,24 @@ def test_nothing_outside_is_touched(name: str, target: str) -> None:
         (found,) = run_kernel(kernel, data, {"n": n})
         (expected,) = session.run(None, {"x": x})
         assert np.array_equal(found, expected)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    "board", ["mps2-an386", pytest.param("mps3-an547", marks=pytest.mark.slow)]
+)
+def test_memory_takes_the_smallest_arena(board: str) -> None:
+    subject = Subject((1, 16, "n", 9), (16, 16, 3, 3), ONES, np.uint8, (131, 0, 120))
+    model = subject.model()
+    projects = {
+        optimize: driver.compile_model(
+            model, board, driver.Options(bounds={"n": (1, 9)}, optimize=optimize)
+        )
+        for optimize in driver.OPTIMIZE
+    }
+    arenas = {name: project.arena_bytes for name, project in projects.items()}
+    assert arenas["memory"] < arenas["speed"] and arenas["memory"] <= arenas["size"]
+    (x,) = subject.inputs()[-1:]
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (run,) = emulate(projects["memory"], [{"x": x}])
+    assert np.array_equal(run.outputs["y"], session.run(None, {"x": x})[0])

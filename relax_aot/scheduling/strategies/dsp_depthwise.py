@@ -36,7 +36,7 @@ PAIRS = 16
 def depthwise_pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """3 x 3 windows of one channel."""
     axes = window_axes(found)
-    if context.target.compact or axes is None or not found.fits_bytes:
+    if context.target.compact or context.lean or axes is None or not found.fits_bytes:
         return None
     if not found.known_by_channel(found.start, context.constants):
         return None

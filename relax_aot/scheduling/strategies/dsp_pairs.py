@@ -49,7 +49,7 @@ ROW_CHANNELS = 128
 
 def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Three positions and two channels at a time."""
-    if context.target.compact:
+    if context.target.compact or context.lean:
         return None
     found = found.collapsed or found
     if found.channel is None or not found.has_depth(context.constants):

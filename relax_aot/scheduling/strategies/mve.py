@@ -75,7 +75,8 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     one, rest = by_channel(found, context.constants) or (None, found)
     if rest.store is None or stride(rest.store, found.own) is None:
         one, rest = None, found
-    return _Pairs(found, w, order, roles, one, rest).emit
+    kept = 0 if context.lean else SUMS
+    return _Pairs(found, w, order, roles, one, rest, kept).emit
 
 
 def _in_place_order(found: Weighted) -> list[int] | None:
@@ -93,9 +94,10 @@ def _in_place_order(found: Weighted) -> list[int] | None:
 
 class _Pairs:
     """`roles` where windows are read from a strip of columns; windows of no whole vectors that have
-    none are copied. `one`: the epilogue, None where sums do not
-    become bytes; `lanes`: the channel of each lane of four, -1 for none; `size`: positions of a
-    tile; `part`: groups of four channels at once; `joint`: rows of positions follow each other."""
+    none are copied. `one`: the epilogue, None where sums do not become bytes; `kept`: bytes of sums
+    and columns at once; `lanes`: the channel of each lane of four, -1 for none; `size`: positions
+    of a tile; `part`: groups of four channels at once; `joint`: rows of positions follow each
+    other."""
 
     def __init__(
         self,
@@ -105,7 +107,9 @@ class _Pairs:
         roles: Roles | None,
         one: Requantization | None,
         rest: Weighted,
+        kept: int,
     ) -> None:
+        self.kept = kept
         self.found, self.w, self.roles, self.one, self.rest = found, w, roles, one, rest
         self.pack = Weights(found, order, *(one.loads if one else ()))
         natural = [*range(found.channels), *[-1] * (-found.channels % 4)]
@@ -121,14 +125,14 @@ class _Pairs:
         self.slack = -found.depth % BLOCK
         """Bytes that are read behind the last window, for weights of 0."""
         copied = found.depth if not column and (roles is not None or self.slack) else 0
-        most = max(SUMS // (len(self.lanes) * 4 + copied) // 2 * 2, 2)
+        most = max(kept // (len(self.lanes) * 4 + copied) // 2 * 2, 2)
         self.size = max(1, min(most, POSITIONS, -(-count // self.phases)))
         self.part = self._part(copied * self.size)
 
     def _part(self, copied: int) -> int:
         """As many groups as have sums that are not too large: an even number, or all."""
         pair = (self.size + 1) // 2 * 32
-        most = max((SUMS - copied) // pair // 2 * 2, LEAST_GROUPS)
+        most = max((self.kept - copied) // pair // 2 * 2, LEAST_GROUPS)
         if self.groups <= most:
             return self.groups
         return round_up(-(-self.groups // -(-self.groups // most)), 2)

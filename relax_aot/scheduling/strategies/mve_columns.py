@@ -57,7 +57,7 @@ def depthwise_columns(found: Weighted, w: Writer, context: Context) -> Emit | No
             return None
     if not found.known_by_channel(found.start, context.constants):
         return None
-    return _Columns(found, w, roles, parts[0], store).emit
+    return _Columns(found, w, roles, parts[0], store, 0 if context.lean else SUMS).emit
 
 
 class _Columns:
@@ -65,7 +65,7 @@ class _Columns:
     tile; `part`: channels at once."""
 
     def __init__(
-        self, found: Weighted, w: Writer, roles: Roles, one: Requantization, store: Store
+        self, found: Weighted, w: Writer, roles: Roles, one: Requantization, store: Store, kept: int
     ) -> None:
         self.found, self.w, self.roles, self.one, self.store = found, w, roles, one, store
         self.channel = found.shared[-1]
@@ -78,7 +78,7 @@ class _Columns:
         self.reach = round_up(found.depth + (self.shared - 1) * self.step, BLOCK)
         count = -(-interval(found.positions[-1].stop, w.bounds)[1] // roles.phases)
         self.size = max(1, min(count, POSITIONS))
-        most = max(1, SUMS // round_up(self.size, 8))
+        most = max(1, kept // round_up(self.size, 8))
         self.part = min(self.channel.stop.constant, most)
         groups = round_up(self.size, self.shared) - self.shared
         columns = (self.size - 1) * roles.advance + roles.across.taps

@@ -43,7 +43,7 @@ class Target:
     that may take more than `score_row` bytes is computed in blocks of `score_block` keys.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
     begin and store several columns in an iteration. `compact`: one function for all convolutions
-    rather than fast loops for each.
+    rather than fast loops for each. `lean`: names of kernels that keep little scratch.
 
     Kernels for a `device` are loops over its blocks (scheduling/devices): of `threads` threads, one
     for each element, or of `team` warps, with `shared` bytes of memory of their own. `matrices`:
@@ -78,6 +78,7 @@ class Target:
     floats: tuple[FloatStrategy, ...] = ()
     separate: bool = False
     compact: bool = False
+    lean: frozenset[str] = frozenset()
     device: bool = False
     threads: int = 256
     team: int = 8
@@ -96,7 +97,8 @@ class Target:
 class Context:
     """What holds for one kernel: `constants` are the inputs whose data are known, `finite`
     those that hold neither infinity nor NaN, `balanced` those of bytes above -128, `share` its part
-    of the model's work, `calls` the constants of each call, empty where they may be replaced."""
+    of the model's work, `calls` the constants of each call, empty where they may be replaced;
+    `lean`: it keeps little scratch."""
 
     target: Target
     constants: frozenset[str] = frozenset()
@@ -104,6 +106,7 @@ class Context:
     share: float = 1.0
     balanced: frozenset[str] = frozenset()
     calls: Sequence[Mapping[str, Array]] = ()
+    lean: bool = False
 
 
 Emit = Callable[[], None]
