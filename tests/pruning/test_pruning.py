@@ -290,14 +290,15 @@ def test_numbers_that_are_not_computed_are_unknown() -> None:
         module "rows"
         symbol n in 1..3
         const %w: i4[3, 2] = [1, 2, 3, 4, 5, 6]
-        func @main(%at: u8[n]) {
-          %y: f32[n, 2] = call_kernel(%w, %at) {kernel=@rows}
+        const %b: f32[2] = [0.0, 1.0]
+        func @main(%x: f32[n]) {
+          %y: f32[n, 2] = call_kernel(%w, %b, %x) {kernel=@rows}
           return %y
         }
-        kernel @rows(%w: i4[3, 2], %at: u8[n]) -> (%y: f32[n, 2]) {
+        kernel @rows(%w: i4[3, 2], %b: f32[2], %x: f32[n]) -> (%y: f32[n, 2]) {
           for i in 0..n {
             for j in 0..2 {
-              %y[i, j] = cast(%w[i, j], f32, wrap)
+              %y[i, j] = ((cast(%w[i, j], f32, wrap) * %x[i]) + %b[j])
             }
           }
         }
