@@ -158,13 +158,13 @@ def _with_copies(text: str, layers: Sequence[Layer]) -> str:
     """The C where each call of a layer's function calls one of its own, whose kernels have the
     names of that layer."""
     for layer in layers:
-        head = rf"^RAOT_NOINLINE static [\w ]+ {layer.c_name}\(.*?^\}}\n"
+        head = rf"^RAOT_NOINLINE static [\w ]+\s{layer.c_name}\(.*?^\}}\n"
         found = re.search(head, text, re.M | re.S)
         assert found is not None, layer.c_name
         before, *calls = re.split(rf"\b{layer.c_name}\(", text[found.end() :])
         copies = [found[0]]
         for number, names in enumerate(layer.layers[1:], 2):
-            copy = found[0].replace(f" {layer.c_name}(", f" {layer.c_name}_{number}(", 1)
+            copy = re.sub(rf"\b{layer.c_name}\(", f"{layer.c_name}_{number}(", found[0], count=1)
             for first, own in zip(layer.layers[0], names, strict=True):
                 copy = re.sub(rf"(?<=RAOT_PROFILE\()(\s*){first},", rf"\g<1>{own},", copy)
             copies.append(f"{UNMERGED}{copy}")

@@ -166,10 +166,12 @@ CASES = [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.long]) f
 
 
 @cache
-def project_of(name: str, board: str = "host", functions: str = "auto") -> rx.Project:
+def project_of(
+    name: str, board: str = "host", functions: str = "auto", called: str = "m"
+) -> rx.Project:
     subject = SUBJECTS[name]
     built = rx.compile(
-        subject.model(), board=board, name="m", functions=functions, **subject.options
+        subject.model(), board=board, name=called, functions=functions, **subject.options
     )
     assert isinstance(built, rx.Project)
     return built
@@ -409,7 +411,8 @@ def test_layers_on_boards(name: str, board: str) -> None:
 
 @pytest.mark.qemu
 def test_profiles_name_the_kernels_of_each_layer() -> None:
-    project: Project = project_of("written out", "mps2-an386").built
+    """Also where the name of a layer's function is on a line of its own."""
+    project: Project = project_of("written out", "mps2-an386", called="m" * 70).built
     (case,) = cases_of(project.interface, [{"n": 3}], {})
     rows = {row.function: row for row in profile(project, case).kernels}
     (layer,) = project.view.layers
