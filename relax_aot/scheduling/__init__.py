@@ -85,7 +85,11 @@ def schedule(
     if numerics == "blocked":
         module = online_softmax.run(module, target)
     module = shared_scratch.run(module, target)
-    module = fma.run(module if target.partial_sums > 1 else fractions.plain(module), target)
+    if numerics == "ordered" or (target.partial_sums == 1 and target.functions):
+        module = fractions.plain(module)
+    elif target.partial_sums == 1:
+        module = fractions.run(module, target)
+    module = fma.run(module, target)
     known = parameters_of(module)
     work = sum(work_of(kernel.body, module.bounds) for kernel in module.kernels)
     module = schedule_contractions(module, target)

@@ -41,7 +41,7 @@ def has_vector_functions(project: Built) -> bool:
     """Whether elementary functions may be those of raot/vector_functions.h."""
     target = find_target(project.board.family, project.board.features)
     return has_partial_sums(project) or (
-        project.view.numerics != "ordered" and target.functions > 0
+        project.view.numerics != "ordered" and (target.functions > 0 or "fpu" in target.needs)
     )
 
 

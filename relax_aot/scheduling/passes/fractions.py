@@ -7,12 +7,13 @@ units in the last place with FMA: in most cases it has the bits of the quotient.
 `fraction`, 0 <= x <= t and 1 <= t <= 2^64, excludes overflow and the product of zero and infinity.
 
 Other targets divide: one division takes as long there as the two products, or the order of the
-operations is that of the model (`--numerics ordered`). They also compute the function `exp_below`
-by `exp`.
+operations is that of the model (`--numerics ordered`, which also computes the function `exp_below`
+by `exp`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from relax_aot.ir.example import Example
@@ -81,21 +82,21 @@ EXAMPLES = (
 )
 
 
-def plain(module: Module) -> Module:
+def plain(module: Module, functions: Collection[str] = PLAIN) -> Module:
     """Functions of a restricted domain by those of every domain."""
-    kernels = (replace(k, body=map_exprs(k.body, _plain)) for k in module.kernels)
+
+    def rule(expr: Expr) -> Expr:
+        if isinstance(expr, Apply) and expr.function in functions:
+            return PLAIN[expr.function](*expr.args)
+        return expr
+
+    kernels = (replace(k, body=map_exprs(k.body, rule)) for k in module.kernels)
     return replace(module, kernels=tuple(kernels))
-
-
-def _plain(expr: Expr) -> Expr:
-    if isinstance(expr, Apply) and expr.function in PLAIN:
-        return PLAIN[expr.function](*expr.args)
-    return expr
 
 
 def run(module: Module, target: Target) -> Module:
     if target.partial_sums < 2:
-        return plain(module)
+        return plain(module, ("fraction",))
     kernels = tuple(_by_reciprocals(kernel, module) for kernel in module.kernels)
     return replace(module, kernels=kernels)
 

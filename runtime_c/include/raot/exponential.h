@@ -35,7 +35,7 @@ static inline int raot_exp_is_near(float x)
 #define RAOT_EXP_FAR static inline
 #endif
 
-#if !defined(RAOT_VECTOR_FUNCTIONS)
+#if !defined(RAOT_VECTOR_EXP)
 /* Without branches, so that loops vectorize. */
 RAOT_EXP_FAR float raot_exp_farf(float x)
 {
@@ -301,7 +301,7 @@ static inline float raot_tanhf(float x)
 }
 #endif
 
-#if !defined(RAOT_VECTOR_FUNCTIONS)
+#if !defined(RAOT_VECTOR_EXP)
 /* 1 / (1 + e), for the pair e = exp(-|x|). */
 static inline float raot_sigmoid_of_expf(float x, struct raot_pairf e)
 {

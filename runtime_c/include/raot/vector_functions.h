@@ -27,7 +27,17 @@
      defined(RAOT_DEVICE)) &&                                                 \
     !defined(RAOT_NUMERICS_ORDERED)
 #define RAOT_VECTOR_FUNCTIONS
+#define RAOT_VECTOR_EXP
+#endif
 
+/* Cores with FMA and without vectors compute exp and sigmoid so, too, which are fewer operations
+ * than in exponential.h. A branch is cheaper there than what it skips. */
+#if defined(__ARM_FEATURE_FMA) && !defined(RAOT_VECTOR_FUNCTIONS) && !defined(RAOT_NUMERICS_ORDERED)
+#define RAOT_VECTOR_EXP
+#define RAOT_SCALAR_EXP
+#endif
+
+#if defined(RAOT_VECTOR_EXP)
 /* 1.5 * 2^23: in a sum with it, the lowest bits are the nearest integer. */
 #define RAOT_SHIFTERF 12582912.0f
 
@@ -84,7 +94,7 @@ static inline float raot_exp_normalf(float x)
 }
 
 /* 2^n in two factors, since it may be a subnormal number or too large. */
-static inline float raot_expf(float x)
+static inline float raot_exp_of_allf(float x)
 {
     const float above = -105.0f > x ? -105.0f : x;
     const float bounded = 105.0f < above ? 105.0f : above;
@@ -93,6 +103,30 @@ static inline float raot_expf(float x)
     const float power = raot_exp_nearf(raot_reducef(bounded, &shifted));
 
     return power * raot_of_bitsf((shifted << 23) + (0x7f000000u - raot_bitsf(last))) * last;
+}
+
+#if defined(RAOT_SCALAR_EXP)
+__attribute__((noinline, unused)) static float raot_exp_farf(float x)
+{
+    return raot_exp_of_allf(x);
+}
+#endif
+
+/* e^x: 0 or infinite above 105. */
+static inline float raot_expf(float x)
+{
+#if defined(RAOT_SCALAR_EXP)
+    /* For |x| < 87.5, 2^n is no subnormal number, and the same rounding is the only one. */
+    if ((raot_bitsf(x) & 0x7fffffffu) < 0x42af0000u) {
+        uint32_t shifted;
+        const float power = raot_exp_nearf(raot_reducef(x, &shifted));
+
+        return power * raot_of_bitsf((shifted << 23) + 0x3f800000u);
+    }
+    return raot_exp_farf(x);
+#else
+    return raot_exp_of_allf(x);
+#endif
 }
 
 /*
@@ -117,7 +151,7 @@ static inline float raot_exp_belowf(float x, float peak)
  * bits, -105 as an unsigned number, because GCC 12 makes a minimum instruction of that and a choice
  * of a comparison of floats with a constant. A bound loses NaN, which `scale` restores.
  */
-static inline float raot_sigmoidf(float x)
+static inline float raot_sigmoid_of_allf(float x)
 {
     const float one = 5.421010862427522e-20f;
     const int32_t bits = (int32_t)raot_bitsf(x);
@@ -140,6 +174,38 @@ static inline float raot_sigmoidf(float x)
     return raot_fmaf(scaled, rest, scaled);
 }
 
+#if defined(RAOT_SCALAR_EXP)
+__attribute__((noinline, unused)) static float raot_sigmoid_farf(float x)
+{
+    return raot_sigmoid_of_allf(x);
+}
+#endif
+
+/* 1 / (1 + exp(-x)) */
+static inline float raot_sigmoidf(float x)
+{
+#if defined(RAOT_SCALAR_EXP)
+    /* For |x| < 30, no factor of 2^-64 is needed. It is exact, so the bits are the same. */
+    if ((raot_bitsf(x) & 0x7fffffffu) < 0x41f00000u) {
+        uint32_t shifted;
+        const float t = raot_exp_smallf(raot_reducef(-x, &shifted));
+        const float scale = raot_of_bitsf((shifted << 23) + 0x3f800000u);
+        const float high = scale + 1.0f;
+        const float d = raot_fmaf(t, scale, high);
+        const float low = raot_fmaf(t, scale, high - d);
+        const float q = 1.0f / d;
+
+        return raot_fmaf(q, raot_fmaf(-low, q, raot_fmaf(-d, q, 1.0f)), q);
+    }
+    return raot_sigmoid_farf(x);
+#else
+    return raot_sigmoid_of_allf(x);
+#endif
+}
+
+#endif
+
+#if defined(RAOT_VECTOR_FUNCTIONS)
 /*
  * x - x z / d with z = x^2 and d by the continued fraction of tanh up to 1; 1 - 1 / h with
  * h = (exp(2 x) + 1) / 2 = p^2 + 1/2 beyond. The greater one of d and h is the right one, and x is
