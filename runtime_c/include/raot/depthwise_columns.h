@@ -55,13 +55,32 @@ __attribute__((always_inline)) static inline void raot_strip_line(uint8_t *to, c
     }
 }
 
+/* Columns of a border, which is shorter than a vector in most cases. */
+__attribute__((always_inline)) static inline void raot_strip_border(int8_t *to, int32_t zero,
+                                                                    int32_t count)
+{
+    const int8x16_t x = vdupq_n_s8((int8_t)zero);
+
+    for (; count > 0; count -= 16) {
+        vstrbq_p_s8(to, x, vctp8q((uint32_t)count));
+        to += 16;
+    }
+}
+
 #if defined(RAOT_ASM_INLINE)
 /* Compilers do not store two sums at once. */
 /* clang-format off */
-#define RAOT_COLUMNS_LOOP(weights2, second, third)                                  \
+#define RAOT_COLUMNS_LOAD "vldrb.8 q0, [%[x]]\n add %[x], %[x], %[next]\n"
+#define RAOT_COLUMNS_OF_FOUR \
+    "vldrb.8 q2, [%[w], #16]\n vldrb.8 q3, [%[w], #32]\n vldrb.8 q4, [%[w], #48]\n", \
+    "vmladav.s8 r2, q0, q2\n vmladav.s8 r8, q0, q3\n" \
+    "strd r0, r2, [%[to]], #8\n vmladav.s8 r10, q0, q4\n", \
+    "strd r8, r10, [%[to]], #8\n"
+#define RAOT_COLUMNS_LOOP(...) RAOT_COLUMNS_LOOP_OF(__VA_ARGS__)
+#define RAOT_COLUMNS_LOOP_OF(load, weights2, second, third)                                  \
     __asm volatile(                                                                 \
         "vldrb.8 q1, [%[w]]\n" weights2 "wls lr, %[groups], 2f\n"                   \
-        "1:\n vldrb.8 q0, [%[x]]\n add %[x], %[x], %[next]\n"                       \
+        "1:\n" load                                                                \
         "vmladav.s8 r0, q0, q1\n" second third "le lr, 1b\n"                       \
         "2:\n"                                                                      \
         : [x] "+r"(x), [to] "+r"(to)                                                \
@@ -79,17 +98,15 @@ __attribute__((always_inline)) static inline void raot_columns_sums(int32_t *to,
                                                                     const int32_t shared)
 {
 #if defined(RAOT_ASM_INLINE)
-    if (shared == 4) {
-        RAOT_COLUMNS_LOOP(
-            "vldrb.8 q2, [%[w], #16]\n vldrb.8 q3, [%[w], #32]\n vldrb.8 q4, [%[w], #48]\n",
-            "vmladav.s8 r2, q0, q2\n vmladav.s8 r8, q0, q3\n"
-            "strd r0, r2, [%[to]], #8\n vmladav.s8 r10, q0, q4\n",
-            "strd r8, r10, [%[to]], #8\n");
+    if (shared == 4 && next == 4) {
+        RAOT_COLUMNS_LOOP("vldrb.8 q0, [%[x]], #4\n", RAOT_COLUMNS_OF_FOUR);
+    } else if (shared == 4) {
+        RAOT_COLUMNS_LOOP(RAOT_COLUMNS_LOAD, RAOT_COLUMNS_OF_FOUR);
     } else if (shared == 2) {
-        RAOT_COLUMNS_LOOP("vldrb.8 q2, [%[w], #16]\n", "vmladav.s8 r2, q0, q2\n",
+        RAOT_COLUMNS_LOOP(RAOT_COLUMNS_LOAD, "vldrb.8 q2, [%[w], #16]\n", "vmladav.s8 r2, q0, q2\n",
                           "strd r0, r2, [%[to]], #8\n");
     } else {
-        RAOT_COLUMNS_LOOP("", "", "str r0, [%[to]], #4\n");
+        RAOT_COLUMNS_LOOP(RAOT_COLUMNS_LOAD, "", "", "str r0, [%[to]], #4\n");
     }
 #else
     const int8x16_t w0 = vldrbq_s8(weights);
@@ -116,7 +133,57 @@ __attribute__((always_inline)) static inline void raot_columns_sums(int32_t *to,
 
 #if defined(RAOT_ASM_INLINE)
 #undef RAOT_COLUMNS_LOOP
+#undef RAOT_COLUMNS_LOOP_OF
 #endif
+#else
+#define raot_strip_border(to, zero, count) raot_fill_s8(to, zero, count)
+#endif
+
+#if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
+/* One line of each channel between borders of at most a vector. */
+struct raot_strip_lines {
+    int32_t channels;
+    int32_t left;
+    int32_t blocks; /* of eight columns inside */
+    int32_t rest;
+    int32_t right;
+    int32_t next; /* bytes from block to block of the image */
+    int32_t pitch;
+    int32_t channel_step;
+    int32_t zero;
+    int32_t flip;
+    int32_t column_step;
+};
+
+/*
+ *     r0, r1, r2, r12    strip, first column inside, places in both
+ *     r3                 remaining channels
+ *     r4 to r8, r10, r11 left, blocks, rest, right, next, pitch, channel_step
+ *     q1, q2, q3         zero, flip, offsets of eight columns
+ */
+/* clang-format off */
+RAOT_NAKED static void raot_strip_lines(
+    RAOT_ARGUMENT int8_t *strips, RAOT_ARGUMENT const uint8_t *image,
+    RAOT_ARGUMENT const struct raot_strip_lines *sizes)
+{
+    __asm volatile(
+        "push {r4-r8, r10, r11, lr}\n"
+        "ldr r12, [r2, #32]\n vdup.8 q1, r12\n ldr r12, [r2, #36]\n vdup.16 q2, r12\n"
+        "movs r4, #0\n vidup.u16 q3, r4, #1\n ldr r12, [r2, #40]\n vmul.i16 q3, q3, r12\n"
+        "ldrd r3, r4, [r2]\n ldrd r5, r6, [r2, #8]\n ldrd r7, r8, [r2, #16]\n"
+        "ldrd r10, r11, [r2, #24]\n"
+        "1:\n vctp.8 r4\n mov r2, r0\n vpst\n vstrbt.8 q1, [r2]\n add r2, r4\n mov r12, r1\n"
+        "wls lr, r5, 3f\n"
+        "2:\n vldrb.u16 q0, [r12, q3]\n add r12, r8\n veor q0, q0, q2\n"
+        "vstrb.16 q0, [r2], #8\n le lr, 2b\n"
+        "3:\n cbz r6, 4f\n vctp.16 r6\n vpst\n vldrbt.u16 q0, [r12, q3]\n veor q0, q0, q2\n"
+        "vpst\n vstrbt.16 q0, [r2]\n add r2, r6\n"
+        "4:\n vctp.8 r7\n vpst\n vstrbt.8 q1, [r2]\n"
+        "add r0, r10\n add r1, r11\n subs r3, #1\n bgt 1b\n"
+        "pop {r4-r8, r10, r11, pc}\n");
+}
+/* clang-format on */
+#define RAOT_STRIP_LINES 1
 #endif
 
 /*
@@ -135,6 +202,18 @@ raot_depthwise_strips_u8_unpacked(int8_t *strips, const uint8_t *image, int32_t 
     const int32_t inside = width - first < columns ? width - first : columns;
     const int32_t count = inside > left ? inside - left : 0;
     const int clipped = last1 - first1 < lines;
+#if defined(RAOT_STRIP_LINES)
+    const int32_t right = columns - left - count;
+
+    if (lines == 1 && !clipped && count > 0 && left <= 16 && right <= 16) {
+        const struct raot_strip_lines sizes = {
+            channels, left,         count / 8, count % 8, right,       8 * column_step,
+            pitch,    channel_step, zero,      flip,      column_step,
+        };
+        raot_strip_lines(strips, image + (first + left) * column_step, &sizes);
+        return;
+    }
+#endif
 #if defined(RAOT_MVE)
     const uint16x8_t position = vidupq_n_u16(0, 1);
     const uint16x8_t apart = vmulq_n_u16(position, (uint16_t)column_step);
@@ -145,14 +224,14 @@ raot_depthwise_strips_u8_unpacked(int8_t *strips, const uint8_t *image, int32_t 
     /*@ loop unroll 4096; */
     for (int32_t c = 0; c < channels; c++) {
         if (clipped) {
-            raot_fill_s8(strips, zero, columns * lines);
+            raot_strip_border(strips, zero, columns * lines);
         } else {
             if (left > 0) {
-                raot_fill_s8(strips, zero, left * lines);
+                raot_strip_border(strips, zero, left * lines);
             }
             if (left + count < columns) {
-                raot_fill_s8(strips + (left + count) * lines, zero,
-                             (columns - left - count) * lines);
+                raot_strip_border(strips + (left + count) * lines, zero,
+                                  (columns - left - count) * lines);
             }
         }
         /*@ loop unroll 4096; */

@@ -7,8 +7,9 @@
  * NaN becomes 0. With Helium, which has no division of vectors, x is multiplied by the reciprocal
  * of the scale. The integer can differ from that of the quotient only where the product is next to
  * the middle between two integers: the errors of both are below 2^-14 + 2^-15 where the magnitude
- * is below 2^9, and results are saturated above it. Blocks with a product within 2^-13 of a middle,
- * or with NaN, are divided. Seven results are at most 65535 bytes apart.
+ * is below 2^9, and results are saturated above it. Products have 16 bits of fraction, cut off,
+ * which adds 2^-16. Blocks with a product within 2^-13 of a middle are divided. Seven results are
+ * at most 65535 bytes apart.
  */
 #ifndef RAOT_QUANTIZE_LINES_H
 #define RAOT_QUANTIZE_LINES_H
@@ -32,18 +33,57 @@ RAOT_QUANTIZE_DIVIDED(u8, uint8_t)
 #if defined(RAOT_MVE_F32)
 #define RAOT_QUANTIZE_BLOCK 128
 
-/* The distance of four products from the nearest integers, as bits: those of NaN are greater. */
-static inline uint32x4_t raot_quantize_four(float32x4_t x, float by, uint32x4_t worst,
-                                            int32x4_t *code)
+/* The greatest of |fraction| * 2^32, where fractions are at most a half. */
+#define RAOT_QUANTIZE_MIDDLE 0x7FF80000u /* 2^31 - 2^19 */
+
+#if defined(RAOT_ASM_INLINE)
+/* Compilers keep no vectors of both halves, and do not narrow products as they round them. */
+/* clang-format off */
+#define RAOT_QUANTIZE_BLOCKS(narrow, unused)                                                  \
+    __asm volatile(                                                                           \
+        "wls lr, %[blocks], 2f\n"                                                             \
+        "1:\n vld20.32 {q0, q1}, [%[from]]\n vld21.32 {q0, q1}, [%[from]]!\n"                 \
+        "vmul.f32 q0, q0, %[by]\n vmul.f32 q1, q1, %[by]\n"                                   \
+        "vadd.f32 %q[total], %q[total], q0\n vadd.f32 %q[total], %q[total], q1\n" \
+        "vcvt.s32.f32 q0, q0, #16\n vcvt.s32.f32 q1, q1, #16\n"                               \
+        "vshl.i32 q2, q0, #16\n vshl.i32 q3, q1, #16\n"                                       \
+        "vmaxa.s32 %q[worst], q2\n vmaxa.s32 %q[worst], q3\n"                                 \
+        "vqrshrnb.s32 q0, q0, #16\n vqrshrnt.s32 q0, q1, #16\n"                               \
+        "vqadd.s16 q0, q0, %[zero]\n " narrow ".s16 q0, q0\n"                                 \
+        "vstrb.16 q0, [%[to], %q[apart]]\n add %[to], %[to], %[next]\n le lr, 1b\n"           \
+        "2:\n"                                                                                \
+        : [from] "+r"(from), [to] "+r"(to), [worst] "+w"(worst), [total] "+w"(total)                               \
+        : [blocks] "r"(block / 8), [by] "r"(by), [next] "r"(8 * step), [zero] "r"(zero),      \
+          [apart] "w"(apart)                                                                  \
+        : "lr", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11",     \
+          "s12", "s13", "s14", "s15", "cc", "memory");
+/* clang-format on */
+#else
+static inline int32x4_t raot_quantize_four(float32x4_t x, float by, uint32x4_t *worst,
+                                           float32x4_t *total)
 {
     const float32x4_t product = vmulq_n_f32(x, by);
-    const float32x4_t whole = vrndnq_f32(product);
+    const int32x4_t fixed = vcvtq_n_s32_f32(product, 16);
 
-    *code = vcvtq_s32_f32(whole);
-    return vmaxq_u32(worst, vreinterpretq_u32_f32(vabsq_f32(vsubq_f32(product, whole))));
+    *total = vaddq_f32(*total, product);
+    *worst = vmaxaq_s32(*worst, vshlq_n_s32(fixed, 16));
+    return fixed;
 }
 
-#define RAOT_QUANTIZE_LINE(suffix, byte, NARROW)                                                   \
+#define RAOT_QUANTIZE_BLOCKS(unused, NARROW)                                         \
+    for (int32_t left = block / 8; left > 0; left--) {                               \
+        const float32x4x2_t pairs = vld2q_f32(from);                                 \
+        const int32x4_t even = raot_quantize_four(pairs.val[0], by, &worst, &total); \
+        const int32x4_t odd = raot_quantize_four(pairs.val[1], by, &worst, &total);  \
+        int16x8_t code = vqrshrnbq_n_s32(vdupq_n_s16(0), even, 16);                  \
+        code = vqaddq_n_s16(vqrshrntq_n_s32(code, odd, 16), (int16_t)zero);          \
+        vstrbq_scatter_offset_u16((uint8_t *)to, apart, NARROW(code));               \
+        from += 8;                                                                   \
+        to += 8 * step;                                                              \
+    }
+#endif
+
+#define RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW)                                           \
     const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)step);                      \
     const float by = 1.0f / scale;                                                                 \
     const int normal = raot_absf(by) > 0x1p-120f && raot_absf(by) < 0x1p120f;                      \
@@ -55,21 +95,12 @@ static inline uint32x4_t raot_quantize_four(float32x4_t x, float by, uint32x4_t 
         }                                                                                          \
         block = block < 8 ? block : block / 8 * 8;                                                 \
         uint32x4_t worst = vdupq_n_u32(0u);                                                        \
+        float32x4_t total = vdupq_n_f32(0.0f);                                                     \
         const float *from = x + first;                                                             \
         byte *to = out + first * step;                                                             \
-        for (int32_t left = block / 8; left > 0; left--) {                                         \
-            int32x4_t even;                                                                        \
-            int32x4_t odd;                                                                         \
-            const float32x4x2_t pairs = vld2q_f32(from);                                           \
-            worst = raot_quantize_four(pairs.val[0], by, worst, &even);                            \
-            worst = raot_quantize_four(pairs.val[1], by, worst, &odd);                             \
-            int16x8_t code = vqmovnbq_s32(vreinterpretq_s16_s32(even), even);                      \
-            code = vqaddq_n_s16(vqmovntq_s32(code, odd), (int16_t)zero);                           \
-            vstrbq_scatter_offset_u16((uint8_t *)to, apart, NARROW(code));                         \
-            from += 8;                                                                             \
-            to += 8 * step;                                                                        \
-        }                                                                                          \
-        if (block < 8 || !normal || vmaxvq_u32(0u, worst) >= raot_bitsf(0.5f - 0x1p-13f)) {        \
+        RAOT_QUANTIZE_BLOCKS(narrow, NARROW)                                                       \
+        if (block < 8 || !normal || vcmpneq_f32(total, total) != 0u ||                             \
+            vmaxvq_u32(0u, worst) >= RAOT_QUANTIZE_MIDDLE) {                                       \
             raot_quantize_divided_##suffix(out + first * step, x + first, scale, block, step,      \
                                            zero);                                                  \
         }                                                                                          \
@@ -78,7 +109,7 @@ static inline uint32x4_t raot_quantize_four(float32x4_t x, float by, uint32x4_t 
 #define RAOT_NARROW_I8(code) vreinterpretq_u16_s8(vqmovnbq_s16(vreinterpretq_s8_s16(code), code))
 #define RAOT_NARROW_U8(code) vreinterpretq_u16_u8(vqmovunbq_s16(vreinterpretq_u8_s16(code), code))
 #else
-#define RAOT_QUANTIZE_LINE(suffix, byte, NARROW) \
+#define RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW) \
     raot_quantize_divided_##suffix(out, x, scale, count, step, zero);
 #endif
 
@@ -88,7 +119,7 @@ __attribute__((noinline, unused)) static void raot_quantize_line_s8(int8_t *out,
                                                                     int32_t zero)
 {
     const float scale = *scales;
-    RAOT_QUANTIZE_LINE(i8, int8_t, RAOT_NARROW_I8)
+    RAOT_QUANTIZE_LINE(i8, int8_t, "vqmovnb", RAOT_NARROW_I8)
 }
 
 __attribute__((noinline, unused)) static void raot_quantize_line_u8(uint8_t *out, const float *x,
@@ -97,7 +128,7 @@ __attribute__((noinline, unused)) static void raot_quantize_line_u8(uint8_t *out
                                                                     int32_t zero)
 {
     const float scale = *scales;
-    RAOT_QUANTIZE_LINE(u8, uint8_t, RAOT_NARROW_U8)
+    RAOT_QUANTIZE_LINE(u8, uint8_t, "vqmovunb", RAOT_NARROW_U8)
 }
 
 #endif
