@@ -294,10 +294,11 @@ class Net:
         k = self.reshape(k, heads.keys, 1, heads.size, total, at=at)
         v = self.reshape(v, heads.keys, 1, total, heads.size, at=at)
         scores = self.capped(self.call("matmul", q, k, at=at), sight.cap, at)
-        left = -1 if sight.window is None else sight.window - 1
-        shift = total - rows
-        seen = self.call("attention_mask", scores, None, at=at, shift=shift, left=left, right=0)
-        weights = self.call("softmax", seen, at=at, axis=-1, masked=True)
+        if rows != ONE or sight.window is not None:  # the last row sees all keys
+            left = -1 if sight.window is None else sight.window - 1
+            where = {"shift": total - rows, "left": left, "right": 0}
+            scores = self.call("attention_mask", scores, None, at=at, **where)
+        weights = self.call("softmax", scores, at=at, axis=-1, masked=True)
         found = self.call("matmul", weights, v, at=at)
         found = self.call("transpose", found, at=at, perm=(2, 0, 1, 3))
         return self.reshape(found, rows, heads.queries * heads.size, at=at)

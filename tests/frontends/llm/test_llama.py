@@ -123,6 +123,16 @@ def test_the_last_layer_computes_what_is_read(name: str) -> None:
     assert rows["prefill"] == {"k_proj", "v_proj"} < rows["all"]
 
 
+@pytest.mark.parametrize(("name", "masked"), [("tied", {"n"}), ("late windows", {"n", "1"})])
+def test_a_query_that_sees_all_keys_has_no_mask(name: str, masked: set[str]) -> None:
+    """The last token, unless its window has dropped some; by the number of queries."""
+    found: set[str] = set()
+    for module in dict(entries(ALL[name]).modules).values():
+        masks = [c for c in module.main.body if c.op == "attention_mask"]
+        found |= {str(c.out.type.shape[-2]) for c in masks}
+    assert found == masked
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_half_precision_has_the_bits_of_its_values_in_f32(name: str, tmp_path: Path) -> None:
