@@ -27,6 +27,20 @@ from relax_aot.scheduling.writer import Writer
 
 EXAMPLES = (
     Example(
+        why="lines on a Cortex-M4",
+        target="dsp",
+        before="""
+            kernel @quantize(%x: f32[9]) -> (%y: i8[9]) {
+              for i in 0..9 {
+                %y[i] = cast((rint((%x[i] / 0.5:f32)) + cast(3:i8, f32, wrap)), i8, saturate)
+              }
+            }""",
+        after="""
+            kernel @quantize(...
+              micro raot_quantize_line_s8(%y[0], %x[0], ...) [9, 1, 3]
+            }""",
+    ),
+    Example(
         why="rows of a matrix that are stored as columns",
         target="mve",
         before="""
@@ -59,8 +73,9 @@ EXAMPLES = (
 
 
 def run(module: Module, target: Target) -> Module:
-    """Every kernel, for targets with vectors of bytes."""
-    return apply_module(module, target, match) if target.channels_last else module
+    """Every kernel, for targets with vectors of bytes, and where loops divide more slowly."""
+    fast = target.channels_last or (target.dots == "_s16" and not target.compact)
+    return apply_module(module, target, match) if fast else module
 
 
 def match(stmt: For, w: Writer, context: Context) -> Emit | None:

@@ -4,12 +4,13 @@
  *
  *     out[i * step] = x[i] / scale, rounded to nearest, halves to even, plus zero, saturated
  *
- * NaN becomes 0. With Helium, which has no division of vectors, x is multiplied by the reciprocal
- * of the scale. The integer can differ from that of the quotient only where the product is next to
- * the middle between two integers: the errors of both are below 2^-14 + 2^-15 where the magnitude
- * is below 2^9, and results are saturated above it. Products have 16 bits of fraction, cut off,
- * which adds 2^-16. Blocks with a product within 2^-13 of a middle are divided. Seven results are
- * at most 65535 bytes apart.
+ * NaN becomes 0. With Helium, which has no division of vectors, and on other Cortex-M with an FPU,
+ * where a division takes 14 cycles, x is multiplied by the reciprocal of the scale. The integer can
+ * differ from that of the quotient only where the product is next to the middle between two
+ * integers: the errors of both are below 2^-14 + 2^-15 where the magnitude is below 2^9, and
+ * results are saturated above it. Products have 16 bits of fraction, cut off, which adds 2^-16.
+ * Blocks with a product within 2^-13 of a middle are divided. Seven results are at most 65535 bytes
+ * apart.
  */
 #ifndef RAOT_QUANTIZE_LINES_H
 #define RAOT_QUANTIZE_LINES_H
@@ -108,6 +109,71 @@ static inline int32x4_t raot_quantize_four(float32x4_t x, float by, uint32x4_t *
     }
 #define RAOT_NARROW_I8(code) vreinterpretq_u16_s8(vqmovnbq_s16(vreinterpretq_s8_s16(code), code))
 #define RAOT_NARROW_U8(code) vreinterpretq_u16_u8(vqmovunbq_s16(vreinterpretq_u8_s16(code), code))
+#elif defined(RAOT_ASM_THUMB) && defined(RAOT_DSP) && defined(__ARM_FP) && (__ARM_FP & 4)
+#define RAOT_QUANTIZE_BLOCK 64
+
+struct raot_quantize {
+    float by;
+    int32_t step;
+    int32_t offset;
+};
+
+/*
+ * Four at a time: the products in 16 bits of fraction, plus the zero point, a half, and 8 * 2^-16.
+ * They are next to a middle where the lower 16 bits are below 16. Returns whether any one is, or
+ * their sum is NaN.
+ *
+ *     r0, r1, r2     results, floats, remaining blocks
+ *     r4, r5, r6, r7 step, offset, whether any is next to a middle, 16 in both halves
+ *     r3, r12, lr    two results
+ *     s0 to s3       products; s4, s5: their sum, the factor
+ */
+/* clang-format off */
+#define RAOT_QUANTIZE_BYTE(X, SATURATE) \
+    SATURATE " " X ", #8, " X ", asr #16\n strb " X ", [r0]\n add r0, r4\n"
+#define RAOT_QUANTIZE_TWO(A, B, SATURATE) \
+    "vmov r3, r12, " A ", " B "\n qadd r3, r3, r5\n qadd r12, r12, r5\n" \
+    "pkhbt lr, r3, r12, lsl #16\n uqsub16 lr, r7, lr\n orr r6, r6, lr\n" \
+    RAOT_QUANTIZE_BYTE("r3", SATURATE) RAOT_QUANTIZE_BYTE("r12", SATURATE)
+#define RAOT_QUANTIZE_BLOCKS(suffix, byte, SATURATE) \
+    RAOT_NAKED static int32_t raot_quantize_blocks_##suffix( \
+        RAOT_ARGUMENT byte *out, RAOT_ARGUMENT const float *x, RAOT_ARGUMENT int32_t blocks, \
+        RAOT_ARGUMENT const struct raot_quantize *sizes) \
+    { \
+        __asm volatile( \
+            "push {r4-r7, lr}\n vldr s5, [r3]\n ldrd r4, r5, [r3, #4]\n" \
+            "movs r6, #0\n mov r7, #0x100010\n vmov s4, r6\n" \
+            "1: vldmia r1!, {s0-s3}\n" \
+            "vmul.f32 s0, s0, s5\n vmul.f32 s1, s1, s5\n vmul.f32 s2, s2, s5\n vmul.f32 s3, s3, s5\n" \
+            "vadd.f32 s4, s4, s0\n vcvt.s32.f32 s0, s0, #16\n" \
+            "vadd.f32 s4, s4, s1\n vcvt.s32.f32 s1, s1, #16\n" \
+            "vadd.f32 s4, s4, s2\n vcvt.s32.f32 s2, s2, #16\n" \
+            "vadd.f32 s4, s4, s3\n vcvt.s32.f32 s3, s3, #16\n" \
+            RAOT_QUANTIZE_TWO("s0", "s1", SATURATE) RAOT_QUANTIZE_TWO("s2", "s3", SATURATE) \
+            "subs r2, #1\n bne 1b\n" \
+            "vcmp.f32 s4, s4\n vmrs APSR_nzcv, fpscr\n it vs\n movvs r6, #1\n" \
+            "mov r0, r6\n pop {r4-r7, pc}\n"); \
+    }
+RAOT_QUANTIZE_BLOCKS(i8, int8_t, "ssat")
+RAOT_QUANTIZE_BLOCKS(u8, uint8_t, "usat")
+#undef RAOT_QUANTIZE_BLOCKS
+/* clang-format on */
+
+#define RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW)                              \
+    const float by = 1.0f / scale;                                                    \
+    const int normal = raot_absf(by) > 0x1p-120f && raot_absf(by) < 0x1p120f;         \
+    const struct raot_quantize sizes = {by, step, zero * 65536 + 32776};              \
+    for (int32_t first = 0; first < count;) {                                         \
+        const int32_t left = count - first;                                           \
+        const int32_t most = left < RAOT_QUANTIZE_BLOCK ? left : RAOT_QUANTIZE_BLOCK; \
+        const int32_t block = most < 4 ? most : most / 4 * 4;                         \
+        byte *const to = out + first * step;                                          \
+        if (block < 4 || !normal ||                                                   \
+            raot_quantize_blocks_##suffix(to, x + first, block / 4, &sizes) != 0) {   \
+            raot_quantize_divided_##suffix(to, x + first, scale, block, step, zero);  \
+        }                                                                             \
+        first += block;                                                               \
+    }
 #else
 #define RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW) \
     raot_quantize_divided_##suffix(out, x, scale, count, step, zero);
