@@ -54,83 +54,61 @@
     "smlad r3, r0, " A ", r3\n smlad r7, r0, " B ", r7\n" \
     "smlad r11, r8, " A ", r11\n smlad r12, r8, " B ", r12\n"
 
-/* One pair at three or two positions; CHECK and TEST stand in the last one of an iteration. */
-#define RAOT_PAIR_STEP(A, B, C, CHECK, TEST)                                      \
-    CHECK RAOT_PAIR_LOAD("r4", A) RAOT_PAIR_LOAD("r5", B) RAOT_PAIR_LOAD("r6", C) \
+/* One pair at three or two positions from AT on; CHECK and TEST stand in the last one of an
+   iteration. */
+#define RAOT_PAIR_STEP(AT, CHECK, TEST)                                                            \
+    CHECK RAOT_PAIR_LOAD("r4", AT) RAOT_PAIR_LOAD("r5", AT " + 4") RAOT_PAIR_LOAD("r6", AT " + 8") \
         RAOT_PAIR_WEIGHTS TEST RAOT_PAIR_PRODUCTS("r4", "r5", "r6")
-#define RAOT_PAIR_STEP_OF_TWO(A, B, CHECK, TEST)          \
-    CHECK RAOT_PAIR_LOAD("r4", A) RAOT_PAIR_LOAD("r5", B) \
+#define RAOT_PAIR_STEP_OF_TWO(AT, CHECK, TEST)                     \
+    CHECK RAOT_PAIR_LOAD("r4", AT) RAOT_PAIR_LOAD("r5", AT " + 4") \
         RAOT_PAIR_WEIGHTS TEST RAOT_PAIR_PRODUCTS_OF_TWO("r4", "r5")
 /* Three taps of a line. */
-#define RAOT_PAIR_LINE(A, B, C, D, E, CHECK, TEST)                                           \
-    RAOT_PAIR_LOAD("r4", A)                                                                  \
-    RAOT_PAIR_LOAD("r5", B)                                                                  \
-    RAOT_PAIR_LOAD("r6", C)                                                                  \
-    RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS("r4", "r5", "r6") RAOT_PAIR_LOAD("r4", D)           \
-        RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS("r5", "r6", "r4") CHECK RAOT_PAIR_LOAD("r5", E) \
-    RAOT_PAIR_WEIGHTS TEST RAOT_PAIR_PRODUCTS("r6", "r4", "r5")
-#define RAOT_PAIR_LINE_OF_TWO(A, B, C, D, CHECK, TEST)                                        \
-    RAOT_PAIR_LOAD("r4", A)                                                                   \
-    RAOT_PAIR_LOAD("r5", B)                                                                   \
-    RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS_OF_TWO("r4", "r5") RAOT_PAIR_LOAD("r4", C)           \
-        RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS_OF_TWO("r5", "r4") CHECK RAOT_PAIR_LOAD("r5", D) \
-    RAOT_PAIR_WEIGHTS TEST RAOT_PAIR_PRODUCTS_OF_TWO("r4", "r5")
+#define RAOT_PAIR_LINE(AT, CHECK, TEST)                                                     \
+    RAOT_PAIR_LOAD("r4", AT)                                                                \
+    RAOT_PAIR_LOAD("r5", AT " + 4")                                                         \
+    RAOT_PAIR_LOAD("r6", AT " + 8")                                                         \
+    RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS("r4", "r5", "r6") RAOT_PAIR_LOAD("r4", AT " + 12") \
+        RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS("r5", "r6", "r4")                              \
+            CHECK RAOT_PAIR_LOAD("r5", AT " + 16")                                          \
+                RAOT_PAIR_WEIGHTS TEST RAOT_PAIR_PRODUCTS("r6", "r4", "r5")
+#define RAOT_PAIR_LINE_OF_TWO(AT, CHECK, TEST)                                              \
+    RAOT_PAIR_LOAD("r4", AT)                                                                \
+    RAOT_PAIR_LOAD("r5", AT " + 4")                                                         \
+    RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS_OF_TWO("r4", "r5") RAOT_PAIR_LOAD("r4", AT " + 8") \
+        RAOT_PAIR_WEIGHTS RAOT_PAIR_PRODUCTS_OF_TWO("r5", "r4")                             \
+            CHECK RAOT_PAIR_LOAD("r5", AT " + 12")                                          \
+                RAOT_PAIR_WEIGHTS TEST RAOT_PAIR_PRODUCTS_OF_TWO("r4", "r5")
 #define RAOT_PAIR_CHECK "ldr.w r0, [sp]\n"
 #define RAOT_PAIR_TEST "cmp r1, r0\n"
 
 /* clang-format off */
-#define RAOT_PAIR_STEPS_1 \
-    RAOT_PAIR_STEP("0", "4", "8", , ) \
-    RAOT_PAIR_STEP("48", "52", "56", , ) \
-    RAOT_PAIR_STEP("96", "100", "104", , ) \
-    RAOT_PAIR_STEP("144", "148", "152", , ) \
-    RAOT_PAIR_STEP("192", "196", "200", , ) \
-    RAOT_PAIR_STEP("240", "244", "248", , ) \
-    RAOT_PAIR_STEP("288", "292", "296", , ) \
-    RAOT_PAIR_STEP("336", "340", "344", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
-    "add.w r2, r2, #384\n"
-#define RAOT_PAIR_STEPS_OF_TWO_1 \
-    RAOT_PAIR_STEP_OF_TWO("0", "4", , ) \
-    RAOT_PAIR_STEP_OF_TWO("48", "52", , ) \
-    RAOT_PAIR_STEP_OF_TWO("96", "100", , ) \
-    RAOT_PAIR_STEP_OF_TWO("144", "148", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
-    "add.w r2, r2, #192\n"
-#define RAOT_PAIR_STEPS_3 \
-    RAOT_PAIR_LINE("0", "4", "8", "12", "16", , ) \
-    RAOT_PAIR_LINE("56", "60", "64", "68", "72", , ) \
-    RAOT_PAIR_LINE("112", "116", "120", "124", "128", , ) \
-    RAOT_PAIR_LINE("168", "172", "176", "180", "184", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
-    "add.w r2, r2, #224\n"
-#define RAOT_PAIR_STEPS_OF_TWO_3 \
-    RAOT_PAIR_LINE_OF_TWO("0", "4", "8", "12", , ) \
-    RAOT_PAIR_LINE_OF_TWO("56", "60", "64", "68", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
-    "add.w r2, r2, #112\n"
-#define RAOT_PAIR_STEPS_1_wide \
-    RAOT_PAIR_STEP("0", "4", "8", , ) \
-    RAOT_PAIR_STEP("96", "100", "104", , ) \
-    RAOT_PAIR_STEP("192", "196", "200", , ) \
-    RAOT_PAIR_STEP("288", "292", "296", , ) \
-    RAOT_PAIR_STEP("384", "388", "392", , ) \
-    RAOT_PAIR_STEP("480", "484", "488", , ) \
-    RAOT_PAIR_STEP("576", "580", "584", , ) \
-    RAOT_PAIR_STEP("672", "676", "680", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
-    "add.w r2, r2, #768\n"
-#define RAOT_PAIR_STEPS_OF_TWO_1_wide \
-    RAOT_PAIR_STEP_OF_TWO("0", "4", , ) \
-    RAOT_PAIR_STEP_OF_TWO("96", "100", , ) \
-    RAOT_PAIR_STEP_OF_TWO("192", "196", , ) \
-    RAOT_PAIR_STEP_OF_TWO("288", "292", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
-    "add.w r2, r2, #384\n"
-#define RAOT_PAIR_STEPS_3_wide \
-    RAOT_PAIR_LINE("0", "4", "8", "12", "16", , ) \
-    RAOT_PAIR_LINE("104", "108", "112", "116", "120", , ) \
-    RAOT_PAIR_LINE("208", "212", "216", "220", "224", , ) \
-    RAOT_PAIR_LINE("312", "316", "320", "324", "328", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
-    "add.w r2, r2, #416\n"
-#define RAOT_PAIR_STEPS_OF_TWO_3_wide \
-    RAOT_PAIR_LINE_OF_TWO("0", "4", "8", "12", , ) \
-    RAOT_PAIR_LINE_OF_TWO("104", "108", "112", "116", RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
-    "add.w r2, r2, #208\n"
+/* An iteration; lines of pairs are PITCH bytes apart. */
+#define RAOT_PAIR_STEPS_1(PITCH) \
+    RAOT_PAIR_STEP("0 * " PITCH, , ) \
+    RAOT_PAIR_STEP("1 * " PITCH, , ) \
+    RAOT_PAIR_STEP("2 * " PITCH, , ) \
+    RAOT_PAIR_STEP("3 * " PITCH, , ) \
+    RAOT_PAIR_STEP("4 * " PITCH, , ) \
+    RAOT_PAIR_STEP("5 * " PITCH, , ) \
+    RAOT_PAIR_STEP("6 * " PITCH, , ) \
+    RAOT_PAIR_STEP("7 * " PITCH, RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #8 * " PITCH "\n"
+#define RAOT_PAIR_STEPS_OF_TWO_1(PITCH) \
+    RAOT_PAIR_STEP_OF_TWO("0 * " PITCH, , ) \
+    RAOT_PAIR_STEP_OF_TWO("1 * " PITCH, , ) \
+    RAOT_PAIR_STEP_OF_TWO("2 * " PITCH, , ) \
+    RAOT_PAIR_STEP_OF_TWO("3 * " PITCH, RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #4 * " PITCH "\n"
+#define RAOT_PAIR_STEPS_3(PITCH) \
+    RAOT_PAIR_LINE("0 * " PITCH, , ) \
+    RAOT_PAIR_LINE("1 * " PITCH, , ) \
+    RAOT_PAIR_LINE("2 * " PITCH, , ) \
+    RAOT_PAIR_LINE("3 * " PITCH, RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #4 * " PITCH "\n"
+#define RAOT_PAIR_STEPS_OF_TWO_3(PITCH) \
+    RAOT_PAIR_LINE_OF_TWO("0 * " PITCH, , ) \
+    RAOT_PAIR_LINE_OF_TWO("1 * " PITCH, RAOT_PAIR_CHECK, RAOT_PAIR_TEST) \
+    "add.w r2, r2, #2 * " PITCH "\n"
 
 /*
  * The sums of `channels` channels at some positions, in tiles of three and then of two positions,
@@ -170,7 +148,7 @@
             "ldr r1, [sp, #48]\n ldr r2, [sp, #16]\n ldr pc, [sp, #4]\n" \
             "5: b.w 5f\n" \
             ".balign 4\n" \
-            "2:\n" RAOT_PAIR_STEPS_##FORM "bne 2b\n"); \
+            "2:\n" RAOT_PAIR_STEPS_##TAPS(PITCH) "bne 2b\n"); \
         /* C compilers need not take longer texts than 4095 characters. */ \
         __asm volatile( \
             "sub r11, r11, r3\n sub r12, r12, r7\n sub lr, lr, r10\n" \
@@ -190,7 +168,7 @@
             "6: movs r3, #0\n movs r7, #0\n mov r11, r3\n mov r12, r3\n" \
             "ldr r1, [sp, #48]\n ldr r2, [sp, #16]\n ldr pc, [sp, #8]\n" \
             ".balign 4\n" \
-            "7:\n" RAOT_PAIR_STEPS_OF_TWO_##FORM "bne 7b\n" \
+            "7:\n" RAOT_PAIR_STEPS_OF_TWO_##TAPS(PITCH) "bne 7b\n" \
             "sub r11, r11, r3\n sub r12, r12, r7\n" \
             "ldr r0, [sp, #20]\n ldr r4, [sp, #28]\n ldr r5, [sp, #32]\n ldr r6, [sp, #52]\n" \
             "mov r1, r4\n mov r2, r5\n cbnz r6, 8f\n" \
