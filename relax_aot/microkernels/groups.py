@@ -51,13 +51,13 @@ SIGNS = {"_asimd": "i32(index(c % 32 // 16 * 8))"}
 """8 where the bits are a two's complement, else 0: they are then 8 more than the weight."""
 
 
-SIZES = """rows 1..~7, columns 1..32, groups 1..~2, group 32..~64 by 32,
+SIZES = """rows 1..~7, columns 1..$most, groups 1..~2, group 32..~64 by 32,
         left_row groups * group..~groups * group + 3, %left -127..127"""
 MEANING = """kernel @raot_dot_$family${form}_q${bits}(
           %left: i8[span(rows * left_row, (groups * group) * 1)],
           %weights: $kind[up(columns, $C) // $C, groups * group // ($per), $lanes, $width],
-          %scales: $scales[groups, 32]$own
-        ) -> (%sums: f32[rows, 32]) {
+          %scales: $scales[$panels]$own
+        ) -> (%sums: f32[rows, $row]) {
           for r in 0..rows, c in 0..columns {
             local total: f32 = 0.0:f32
             for g in 0..groups {
@@ -71,16 +71,25 @@ MEANING = """kernel @raot_dot_$family${form}_q${bits}(
           }
         }"""
 GROUPS: Parameters = {
-    "family": "groups", "scales": "f32", "own": "", "scale": "%scales[g, c]",
+    "family": "groups", "scales": "f32", "own": "", "scale": "%scales[$at]",
 }  # fmt: skip
 OWN: Parameters = {
     "family": "blocks",
     "own": ", %own: f32[span(rows * own_row, groups * 1)]",
-    "scale": "(f32(%scales[g, c]) * %own[r * own_row + g])",
+    "scale": "(f32(%scales[$at]) * %own[r * own_row + g])",
 }
 """A scale for each group of a row of the left operand."""
 BLOCK_SCALES = {"16": DType.F16, "_asimd": DType.F16, "_s16": DType.F32, "_mve": DType.F32}
 """The type of the scales of weights in blocks: F16 where vectors convert it."""
+PANEL = {"most": "32", "panels": "groups, 32", "at": "g, c", "row": "32"}
+PANELS = {
+    "most": "~130",
+    "panels": "up(columns, 32) // 32, groups, 32",
+    "at": "c // 32, g, c % 32",
+    "row": "up(columns, 32)",
+}
+WIDE = ("_s16",)
+"""Forms that take several panels of columns, for which they convert the left operand once."""
 
 
 def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
@@ -89,11 +98,12 @@ def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
     whole = f"c // {columns}, k // {steps}, c % {columns}, k % {steps}"
     sign = SIGNS.get(form, "8:i32")
     parts: Parameters = {"form": form, "C": columns, "K": steps, "shift": shift, "sign": sign}
+    parts = {**parts, **(PANELS if form in WIDE else PANEL)}
     own_bits = {"_s16": PAIRS, "_asimd": COLUMN_PAIRS}.get(form, {})
     bits: Parameters = {**WEIGHTS, **own_bits, "place": (whole, place)}
     own = {**OWN, "scales": BLOCK_SCALES[form].value}
     if BLOCK_SCALES[form] is DType.F32:
-        own["scale"] = "(%scales[g, c] * %own[r * own_row + g])"
+        own["scale"] = "(%scales[$at] * %own[r * own_row + g])"
     return (
         *micro_kernels(
             "dot_groups.h", f"{SIZES}\n{MEANING}", parts, bits, GROUPS, struct="raot_dot_groups"

@@ -42,7 +42,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_index_dims
 from relax_aot.ir.types import DType
-from relax_aot.microkernels.groups import BLOCK_SCALES, BLOCKS, COLUMNS
+from relax_aot.microkernels.groups import BLOCK_SCALES, BLOCKS, COLUMNS, WIDE
 from relax_aot.scheduling.contraction import follow, moved, step_of, stride
 from relax_aot.scheduling.nest import Nest, nest_of
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
@@ -330,7 +330,8 @@ def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
     if target.dots in PAIRED and found.bits == 8 and found.w.buffer.name not in context.balanced:
         return None
     dots = _dots if found.own is None else _blocks
-    return partial(_emit, found, w, target.rows, partial(dots, target.dots))
+    panels = target.rows if target.dots in WIDE else 1
+    return partial(_emit, found, w, target.rows, partial(dots, target.dots), panels)
 
 
 Tile = Callable[[Dim, Mapping[str, Dim], Load, Mapping[str, Dim]], None]
@@ -384,19 +385,27 @@ def _blocks(form: str, found: Grouped, w: Writer) -> Tile:
     return tile
 
 
-def _emit(found: Grouped, w: Writer, most: int, tile_of: Callable[[Grouped, Writer], Tile]) -> None:
+def _emit(
+    found: Grouped,
+    w: Writer,
+    most: int,
+    tile_of: Callable[[Grouped, Writer], Tile],
+    panels: int = 1,
+) -> None:
+    """Tiles of at most so many rows, or `panels` of one row."""
     x, column = found.x, found.column
     moving = [lp for lp in found.nest.loops if stride(x, lp.variable) != 0]
     rows = moving[-1] if moving else None
     tile = tile_of(found, w)
     outer = [lp for lp in found.nest.loops if lp not in (rows, column)]
     first_row, row_count = (rows.start, rows.extent) if rows else (ZERO, ONE)
+    high, wide = (most, COLUMNS) if rows or panels == 1 else (1, panels * COLUMNS)
     with (
         w.nest(outer),
-        w.tiles((f"{column.variable}_panel", "width"), found.columns, COLUMNS) as (c, width),
+        w.tiles((f"{column.variable}_panel", "width"), found.columns, wide) as (c, width),
         w.tiles(("row_tile", "height"), row_count, most) as (r, height),
     ):
-        sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)), REGISTER)
+        sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(high), Dim.of(wide)), REGISTER)
         w.add(Reserve(sums))
         at = {found.groups.variable: ZERO, found.steps.variable: ZERO}
         if rows is not None:

@@ -39,7 +39,7 @@ static inline void raot_blocks_plain(int32_t bits, int32_t columns, int32_t step
             const int8_t *const from = left + r * sizes->left_row;
             float total = 0.0f;
             for (int32_t g = 0; g < sizes->groups; g++) {
-                const int32_t at = g * RAOT_GROUP_COLUMNS + c;
+                const int32_t at = raot_group_scale(sizes->groups, g, c);
                 int32_t sum = 0;
                 for (int32_t k = g * sizes->group; k < (g + 1) * sizes->group; k++) {
                     sum += from[k] * raot_group_weight(bits, columns, steps, weights, depth, c, k);
@@ -48,7 +48,7 @@ static inline void raot_blocks_plain(int32_t bits, int32_t columns, int32_t step
                                                   : ((const float *)scales)[at];
                 total = raot_fmaf((float)sum, scale * own[r * sizes->own_row + g], total);
             }
-            sums[r * RAOT_GROUP_COLUMNS + c] = total;
+            sums[r * raot_group_row(sizes->columns) + c] = total;
         }
     }
 }

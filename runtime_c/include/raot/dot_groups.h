@@ -19,6 +19,8 @@
  * 16
  *
  * Rows of sums and of scales have RAOT_GROUP_COLUMNS columns. `weights` are aligned to four bytes.
+ * raot_dot_groups_s16 takes more columns: rows of sums are then a multiple of RAOT_GROUP_COLUMNS,
+ * and scales are panels of so many columns, one behind the other.
  */
 #ifndef RAOT_DOT_GROUPS_H
 #define RAOT_DOT_GROUPS_H
@@ -41,6 +43,20 @@ struct raot_dot_groups {
     int32_t group;
     int32_t left_row;
 };
+
+/* Elements from row to row of the sums. */
+static inline int32_t raot_group_row(int32_t columns)
+{
+    return (columns + RAOT_GROUP_COLUMNS - 1) / RAOT_GROUP_COLUMNS * RAOT_GROUP_COLUMNS;
+}
+
+/* Where the scale of a group and a column is. */
+static inline int32_t raot_group_scale(int32_t groups, int32_t g, int32_t c)
+{
+    const int32_t panel = c / RAOT_GROUP_COLUMNS;
+
+    return (panel * groups + g) * RAOT_GROUP_COLUMNS + c % RAOT_GROUP_COLUMNS;
+}
 
 /* The weight of a column at a step of a block; `columns` and `steps` are those of a block. */
 static inline int32_t raot_group_weight(int32_t bits, int32_t columns, int32_t steps,
@@ -87,9 +103,9 @@ static inline void raot_dot_plain(int32_t bits, int32_t columns, int32_t steps, 
                 for (int32_t k = g * sizes->group; k < (g + 1) * sizes->group; k++) {
                     sum += from[k] * raot_group_weight(bits, columns, steps, weights, depth, c, k);
                 }
-                total = raot_fmaf((float)sum, scales[g * RAOT_GROUP_COLUMNS + c], total);
+                total = raot_fmaf((float)sum, scales[raot_group_scale(sizes->groups, g, c)], total);
             }
-            sums[r * RAOT_GROUP_COLUMNS + c] = total;
+            sums[r * raot_group_row(sizes->columns) + c] = total;
         }
     }
 }

@@ -133,6 +133,30 @@ RAOT_DOT_BLOCK_DSP(raot_dot_block_q8, RAOT_DOT_Q8_DSP(RAOT_DOT_OWN_DSP))
 RAOT_DOT_BLOCK_DSP(raot_dot_block_q4, RAOT_DOT_Q4_DSP(RAOT_DOT_OWN_DSP))
 /* clang-format on */
 
+/* A panel of columns of some groups of a row, from the group `first` on; `pairs` to `last` are the
+ * converted left operand. */
+__attribute__((always_inline)) static inline void
+raot_dot_panel_dsp(const int32_t bits, const int32_t blocks, float *sums, const uint32_t *pairs,
+                   const uint32_t *last, const int8_t *weights, const float *scales,
+                   const float *own, int32_t first, int32_t columns, int32_t skip, int32_t back)
+{
+    const float *const end = sums + (columns + 3) / 4 * 4;
+
+    if (blocks && bits == 8) {
+        raot_dot_block_q8(sums, pairs, weights, scales, own, last, end, skip, back, own, pairs,
+                          first);
+    } else if (blocks) {
+        raot_dot_block_q4(sums, pairs, weights, scales, own, last, end, skip, back, own, pairs,
+                          first);
+    } else if (bits == 8) {
+        raot_dot_group_q8(sums, pairs, weights, scales, own, last, end, skip, back, own, pairs,
+                          first);
+    } else {
+        raot_dot_group_q4(sums, pairs, weights, scales, own, last, end, skip, back, own, pairs,
+                          first);
+    }
+}
+
 /* All columns of some groups of a row, from the group `first` on. */
 __attribute__((always_inline)) static inline void
 raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const int8_t *left,
@@ -144,11 +168,9 @@ raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const in
     const int32_t count = rest < RAOT_DSP_GROUPS ? rest : RAOT_DSP_GROUPS;
     const int32_t skip = (sizes->groups - count) * bytes;
     const int32_t back = (count * RAOT_GROUP_COLUMNS - 4) * (int32_t)sizeof(float);
-    const int8_t *const block = (const int8_t *)weights + first * bytes;
-    const float *const scale = scales + first * RAOT_GROUP_COLUMNS;
+    const int8_t *block = (const int8_t *)weights + first * bytes;
+    const float *scale = scales + first * RAOT_GROUP_COLUMNS;
     const int8_t *const from = left + first * RAOT_DSP_GROUP;
-    const float *const some = own + first;
-    const float *const end = sums + (sizes->columns + 3) / 4 * 4;
     uint32_t pairs[RAOT_DSP_GROUPS * RAOT_DSP_GROUP / 2];
     const uint32_t *const last = pairs + count * RAOT_DSP_GROUP / 2;
 
@@ -157,18 +179,14 @@ raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const in
     } else {
         raot_dot_pairs_q4(pairs, from, from + count * RAOT_DSP_GROUP);
     }
-    if (blocks && bits == 8) {
-        raot_dot_block_q8(sums, pairs, block, scale, some, last, end, skip, back, some, pairs,
-                          first);
-    } else if (blocks) {
-        raot_dot_block_q4(sums, pairs, block, scale, some, last, end, skip, back, some, pairs,
-                          first);
-    } else if (bits == 8) {
-        raot_dot_group_q8(sums, pairs, block, scale, some, last, end, skip, back, some, pairs,
-                          first);
-    } else {
-        raot_dot_group_q4(sums, pairs, block, scale, some, last, end, skip, back, some, pairs,
-                          first);
+    for (int32_t c = 0; c < sizes->columns; c += RAOT_GROUP_COLUMNS) {
+        const int32_t left_columns = sizes->columns - c;
+
+        raot_dot_panel_dsp(bits, blocks, sums + c, pairs, last, block, scale, own + first, first,
+                           left_columns < RAOT_GROUP_COLUMNS ? left_columns : RAOT_GROUP_COLUMNS,
+                           skip, back);
+        block += RAOT_GROUP_COLUMNS / 4 * sizes->groups * bytes;
+        scale += RAOT_GROUP_COLUMNS * sizes->groups;
     }
 }
 
@@ -180,7 +198,7 @@ raot_dot_dsp(const int32_t bits, const int32_t blocks, float *sums, const int8_t
 {
     for (int32_t r = 0; r < sizes->rows; r++) {
         for (int32_t g = 0; g < sizes->groups; g += RAOT_DSP_GROUPS) {
-            raot_dot_row_dsp(bits, blocks, sums + r * RAOT_GROUP_COLUMNS,
+            raot_dot_row_dsp(bits, blocks, sums + r * raot_group_row(sizes->columns),
                              left + r * sizes->left_row, weights, scales, own + r * own_row, g,
                              sizes);
         }
