@@ -60,18 +60,21 @@ def run_micro(
     sizes: tuple[int, ...],
     races: Races | None = None,
 ) -> None:
-    """`code`, the meaning of the micro-kernel, on as much memory as it may touch."""
+    """`code`, the meaning of the micro-kernel, on as much memory as it may touch. What it reads may
+    begin before an array where it reads nothing there."""
     ranges, shapes = access_ranges(kernel, sizes), operand_shapes(kernel, sizes)
     views: dict[str, Memory] = {}
     for operand, (memory, start), count, shape in zip(
         kernel.operands, operands, ranges, shapes, strict=True
     ):
-        inside = count == 0 or 0 <= start <= start + count <= len(memory.data)
+        first = max(start, 0) if operand.name not in kernel.written else start
+        inside = count == 0 or 0 <= first <= start + count <= len(memory.data)
         assert inside, f"{kernel.name}: {operand.name} at {start}, {count} elements"
         held = memory.data.values if isinstance(memory.data, Tracked) else memory.data
-        data = held[start : start + count] if count else []
+        data = held[first : start + count] if count else []
         if operand.name not in kernel.written:
             data = [0 if value is None else value for value in data]
+            data = [*[None] * min(first - start, count), *data]
         elif operand.name not in kernel.updated:
             data = [None] * count
         view = Recorded(data) if isinstance(memory.data, Tracked) else data

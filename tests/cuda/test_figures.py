@@ -141,6 +141,28 @@ BYTE_WINDOWS = """
         }
       }
     }"""
+HALF_WINDOWS = """
+    symbol n in 1..64
+    const %w: f16[96, 64, 3, 3] = splat 0.5
+    kernel @conv(%x: f16[n, 28, 28, 64], %w: f16[96, 64, 3, 3]) -> (%y: f16[n, 28, 28, 96]) {
+      for b in 0..n {
+        for c in 0..96 {
+          for i in 0..28 {
+            for j in 0..28 {
+              local sum: f16 = 0.0:f16
+              for d in 0..64 {
+                for k in max(-i + 1, 0)..min(-i + 29, 3) {
+                  for l in max(-j + 1, 0)..min(-j + 29, 3) {
+                    sum = (sum + (%x[b, i + k - 1, j + l - 1, d] * %w[c, d, k, l]))
+                  }
+                }
+              }
+              %y[b, i, j, c] = max(sum, 0.0:f16)
+            }
+          }
+        }
+      }
+    }"""
 ATTENTION = """
 symbol n in 1..4096
 func @main(%q: f32[4, n, 64], %k: f32[4, 64, n], %v: f32[4, n, 64]) {
@@ -342,7 +364,10 @@ SUBJECTS = {
         .replace("= fma(", "= (sum + (")
         .replace(", %w[c, d, k, l], sum)", " * %w[c, d, k, l]))"),
         None,
-        lambda loop: len(loop.instructions) <= 6 * loop.mix["HMMA"],
+        lambda loop: len(loop.instructions) <= 4.6 * loop.mix["HMMA"],
+    ),
+    "convolution f16, channels last": Subject(
+        HALF_WINDOWS, None, lambda loop: len(loop.instructions) <= 2.5 * loop.mix["HMMA"]
     ),
     "product of bytes": Subject(BYTES, matrix_product, mostly_imma),
     "product of bytes, a zero point": Subject(

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import pairwise
 from math import gcd
 
 from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
-from relax_aot.ir.loops import Binary, Buffer, For, If, Lit, Load, Store
+from relax_aot.ir.loops import Binary, Bind, Buffer, Expr, For, If, Lit, Load, Select, Store
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import follow, moved, stride, symbols_of
+from relax_aot.scheduling.contraction import follow, moved, step_of, stride, symbols_of
 from relax_aot.scheduling.devices.operands import (
     At,
     Product,
@@ -146,6 +147,46 @@ class Side:
     def _lines_are_neighbors(self) -> bool:
         return stride(self.load, self.loops[-1].variable) == 1
 
+    @property
+    def _steps_are_one_axis(self) -> bool:
+        """Whether the elements of a line are one axis of an array in memory, as packed ones are."""
+        steps = self.product.steps
+        names = {loop.variable for loop in steps}
+        return (
+            self.load != self.product.padded
+            and sum(not names.isdisjoint(dim.symbols) for dim in self.load.index) == 1
+            and all(loop.start == 0 for loop in steps)
+            and all(follow(self.load, *pair) for pair in pairwise(steps))
+        )
+
+    def _steps_at(self, w: Writer, place: Dim, position: Dim) -> dict[str, Dim]:
+        """The loop variables of a step that is at a place of its part. Where all steps of a part
+        are of one pixel of a window, this pixel is the same for all threads."""
+        steps = self.product.steps
+        if self._steps_are_one_axis:
+            return {
+                **dict.fromkeys((lp.variable for lp in steps), ZERO),
+                steps[-1].variable: position,
+            }
+        if len(steps) == 1 or not self._one_pixel(w.bounds):
+            return split(w, steps, position)
+        at = split(w, steps, simplify(position - place, w.bounds))
+        return {**at, steps[-1].variable: at[steps[-1].variable] + place}
+
+    def _one_pixel(self, bounds: Bounds) -> bool:
+        """Whether all steps of a part are of one pixel of a window."""
+        return whole_chunks(self.product.steps, self.steps, bounds)
+
+    def _apart(self, at: At, place: Dim) -> tuple[dict[str, Dim], Dim]:
+        """The element that the first step of the first pixel of a window has in the place of `at`,
+        and how far ahead of it the element is, which is the same for all threads."""
+        source, ahead, steps = dict(at), ZERO, self.product.steps
+        for loop in steps:
+            begin = loop.start + (place if loop == steps[-1] else ZERO)
+            source[loop.variable] = begin
+            ahead += (at[loop.variable] - begin) * step_of(self.load, loop.variable)
+        return source, ahead
+
     def _vector(
         self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, ends: Pair, *, whole: bool
     ) -> None:
@@ -171,23 +212,36 @@ class Side:
         ahead, axis = ZERO, self.moving
         (*outer, inner) = (loops, steps)[axis]
         step = stride(self.load, inner.variable)
-        if self.apart and not outer and step is not None and (axis or self.zeros):
+        one = not outer or (axis == 1 and self._steps_are_one_axis)
+        if self.apart and one and step is not None and (axis or self.zeros):
             positions[axis] = place[axis]
             ahead = first[axis] * step
-        if self.load == self.product.padded:
+        padded = self.load == self.product.padded
+        if padded:
             ahead, positions[1] = ZERO, place[1] + first[1]
-        at = {**batch, **split(w, loops, positions[0]), **split(w, steps, positions[1])}
+        at = {**batch, **split(w, loops, positions[0]), **self._steps_at(w, place[1], positions[1])}
+        source = at
+        if padded and self._one_pixel(w.bounds):
+            source, ahead = self._apart(at, place[1])
         conditions = inside(at, self.product.window(w, self.load, at))
         if conditions and not even[1]:
             conditions.append(below(positions[1], ends[1]))
             count = Dim.of(self.vector)
         of = "" if self.vector == self.width else str(self.vector)
+        zero = conditions and self.fill.value == 0
+        if zero:
+            chosen = Select(_all(conditions), Lit(self.vector, DType.I64), Lit(0, DType.I64))
+            name = w.fresh("count")
+            w.add(Bind(name, chosen, ZERO, Dim.of(self.vector), "clamped"))
+            w.bounds = w.bounds.with_value(name, ZERO, Dim.of(self.vector))
+            count = Dim.of(name)
         with w.block() as copied:
             w.micro(
-                f"raot_copy_async{of}_{to.dtype.value}", to=to, **{"from": moved(self.load, at)},
+                f"raot_copy_async{of}_{to.dtype.value}", to=to,
                 count=w.named("count", count), ahead=w.named("ahead", ahead),
+                **{"from": moved(self.load, source)},
             )  # fmt: skip
-        if not conditions:
+        if zero or not conditions:
             w.add(*copied)
             return
         with w.block() as filled:
@@ -195,7 +249,7 @@ class Side:
             with w.range("s", self.width) as s:
                 w.add(Store(some, (s,), self.fill))
             w.micro(f"raot_store{self.width}_{self.kind.value}", to=to, **{"from": some})
-        w.add(If(reduce(partial(Binary, "&&"), conditions), tuple(copied), tuple(filled)))
+        w.add(If(_all(conditions), tuple(copied), tuple(filled)))
 
     def _gather(
         self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, ends: Pair, *, whole: bool
@@ -216,7 +270,7 @@ class Side:
             with w.range("s", self.width) as s:
                 w.add(Store(some, (s,), self.fill))
         if whole_chunks(steps, self.width, w.bounds) and inner not in window:
-            at |= split(w, steps, step)
+            at |= self._steps_at(w, place[1], step)
             conditions = [*beyond, *([below(step, total)] if rest else []), *inside(at, window)]
             with w.when(*conditions), w.range("s", self.width) as s:
                 value = product.value(w, self.load, {**at, inner: at[inner] + s})
@@ -228,6 +282,10 @@ class Side:
                 with w.when(*conditions, *inside(own, window)):
                     w.add(Store(some, (s,), product.value(w, self.load, own)))
         w.micro(f"raot_store{self.width}_{self.kind.value}", to=to, **{"from": some})
+
+
+def _all(conditions: Sequence[Expr]) -> Expr:
+    return reduce(partial(Binary, "&&"), conditions)
 
 
 def side_of(

@@ -21,7 +21,7 @@ def interchanged(kernel: Kernel, bounds: Bounds) -> Kernel:
     for position, stmt in enumerate(kernel.body):
         if not isinstance(stmt, For) or Proofs(kernel, bounds).private(stmt) is not None:
             continue
-        loops = _perfect(stmt)
+        loops = perfect_nest(stmt)
         for loop in loops[1:]:
             rest = [one for one in loops if one is not loop]
             if any(_depends(one, loop) or _depends(loop, one) for one in rest):
@@ -34,7 +34,8 @@ def interchanged(kernel: Kernel, bounds: Bounds) -> Kernel:
     return kernel
 
 
-def _perfect(loop: For) -> list[For]:
+def perfect_nest(loop: For) -> list[For]:
+    """Loops each of which is all that the one around it does."""
     found = [loop]
     while len(found[-1].body) == 1 and isinstance(inner := found[-1].body[0], For):
         found.append(inner)

@@ -15,7 +15,18 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
-from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.dims import (
+    ONE,
+    ZERO,
+    Bounds,
+    Dim,
+    Max,
+    Min,
+    ceildiv,
+    dim_max,
+    dim_min,
+    simplify,
+)
 from relax_aot.ir.loops import (
     PARTS,
     Bind,
@@ -128,10 +139,15 @@ class Product:
         if load != self.padded:
             return ends
         for loop, full in zip(self.found.reductions, self.steps, strict=True):
+            if loop.start == full.start and loop.stop == full.stop:
+                continue
             name = loop.variable
-            if loop.start != full.start or loop.stop != full.stop:
-                first = w.short(f"{name}_first", loop.start.substitute(at))
-                ends[name] = first, w.short(f"{name}_last", loop.stop.substitute(at))
+            first, last = _open(loop.start, full.start, Max), _open(loop.stop, full.stop, Min)
+            if (last - first).symbols.isdisjoint(at):
+                ends[name] = first.substitute(at), last.substitute(at)
+            else:
+                first = w.short(f"{name}_first", first.substitute(at))
+                ends[name] = first, w.short(f"{name}_last", last.substitute(at))
         return ends
 
     def contiguous_steps(self, load: Load) -> bool:
@@ -144,11 +160,22 @@ def below(position: Dim, stop: Dim) -> Expr:
 
 
 def inside(at: At, ends: Mapping[str, tuple[Dim, Dim]]) -> list[Expr]:
-    """The conditions for steps to be inside of a window."""
+    """The conditions for steps to be inside of a window. How far a step is behind the first one is
+    compared, so that compilers make one comparison of two."""
     conditions: list[Expr] = []
     for name, (first, last) in ends.items():
-        conditions += [binary("<=", Index(first), Index(at[name])), below(at[name], last)]
+        conditions += [binary("<=", Index(ZERO), Index(at[name] - first))]
+        conditions += [below(at[name] - first, last - first)]
     return conditions
+
+
+def _open(end: Dim, whole: Dim, kind: type[Max] | type[Min]) -> Dim:
+    """The end of a clipped window without the one that no step is beyond anyway."""
+    atom = end.terms[0][1][0][0] if len(end.terms) == 1 and end.terms[0][1] else None
+    if not isinstance(atom, kind) or end.terms[0] != (1, ((atom, 1),)) or whole not in atom.args:
+        return end
+    rest = [one for one in atom.args if one != whole]
+    return (dim_max if kind is Max else dim_min)(*rest)
 
 
 @dataclass(frozen=True, slots=True)

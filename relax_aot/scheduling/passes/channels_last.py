@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantized images between kernels with their channels last (NHWC).
+"""Images between kernels with their channels last (NHWC).
 
 An image of bytes that an integer contraction with known weights reads or writes, and that only
 kernels access, element by element, is stored with axis 1 behind the others. Vectors then load and
 store the channels of a position at once, and windows are contiguous. Inputs, results and states of
 the model keep their layout.
+
+For devices with matrix units, these are the images of bytes and of half precision of which windows
+are read, where the channels of a pixel are whole vectors: threads copy 16 bytes at once rather than
+gather them. The loops over channels become inner loops, so that adjacent threads have neighbors.
 """
 
 from __future__ import annotations
@@ -15,11 +19,16 @@ from dataclasses import replace
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Module, Var
-from relax_aot.ir.loops import Buffer, For, Kernel, Load, Micro, Store, expressions, walk
+from relax_aot.ir.loops import Buffer, For, Kernel, Load, Micro, Stmt, Store, expressions, walk
 from relax_aot.ir.rewrite import map_accesses
 from relax_aot.ir.types import TensorType
-from relax_aot.scheduling.contraction import BYTES, contraction_of, weighted
-from relax_aot.scheduling.targets import Target
+from relax_aot.scheduling.apply import is_finite
+from relax_aot.scheduling.contraction import BYTES, contraction_of, symbols_of, weighted
+from relax_aot.scheduling.devices.copies import BYTES as VECTOR_BYTES
+from relax_aot.scheduling.devices.interchange import perfect_nest
+from relax_aot.scheduling.devices.operands import product_of
+from relax_aot.scheduling.devices.proofs import Proofs
+from relax_aot.scheduling.targets import Context, Target
 
 EXAMPLES = (
     Example(
@@ -72,6 +81,56 @@ EXAMPLES = (
             ...""",
     ),
     Example(
+        why="windows of half precision, for matrix units",
+        target="cuda_mma",
+        before="""
+            symbol n in 1..9
+            const %v: f16[8, 3, 1] = splat 0.5
+            const %w: f16[6, 8, 3] = splat 0.5
+            func @main(%x: f16[1, 3, n]) {
+              %y: f16[1, 8, n] = call_kernel(%x, %v) {kernel=@points}
+              %z: f16[1, 6, n] = call_kernel(%y, %w) {kernel=@conv}
+              return %z
+            }
+            kernel @points(%x: f16[1, 3, n], %v: f16[8, 3, 1]) -> (%y: f16[1, 8, n]) {
+              for c in 0..8 {
+                for i in 0..n {
+                  local sum: f16 = 0.0:f16
+                  for d in 0..3 {
+                    sum = (sum + (%x[0, d, i] * %v[c, d, 0]))
+                  }
+                  %y[0, c, i] = sum
+                }
+              }
+            }
+            kernel @conv(%y: f16[1, 8, n], %w: f16[6, 8, 3]) -> (%z: f16[1, 6, n]) {
+              for c in 0..6 {
+                for i in 0..n {
+                  local sum: f16 = 0.0:f16
+                  for d in 0..8 {
+                    for k in max(-i + 1, 0)..min(n - i + 1, 3) {
+                      sum = (sum + (%y[0, d, i + k - 1] * %w[c, d, k]))
+                    }
+                  }
+                  %z[0, c, i] = sum
+                }
+              }
+            }""",
+        after="""
+            ...
+              %y.nhwc: f16[1, n, 8] = call_kernel(%x, %v) {kernel=@points}
+              %z: f16[1, 6, n] = call_kernel(%y.nhwc, %w) {kernel=@conv}
+            ...
+            kernel @points(%x: f16[1, 3, n], %v: f16[8, 3, 1]) -> (%y: f16[1, n, 8]) {
+              for i in 0..n {
+                for c in 0..8 {
+            ...
+                  %y[0, i, c] = sum
+            ...
+                      sum = (sum + (%y[0, i + k - 1, d] * %w[c, d, k]))
+            ...""",
+    ),
+    Example(
         why="a value that is viewed with other axes",
         target="mve",
         before="""
@@ -98,9 +157,9 @@ EXAMPLES = (
 
 def run(module: Module, target: Target) -> Module:
     """Every image that may be, for targets whose vectors hold channels."""
-    if not target.channels_last:
+    if not target.channels_last and not (target.matrices and target.partial_sums > 1):
         return module
-    chosen = _chosen(module)
+    chosen = _chosen(module, target)
     if not chosen:
         return module
     changed: dict[str, frozenset[str]] = {}
@@ -116,6 +175,10 @@ def run(module: Module, target: Target) -> Module:
 
     functions = tuple(replace(f, body=tuple(map(call, f.body))) for f in module.functions)
     kernels = tuple(_moved_kernel(kernel, changed[kernel.name]) for kernel in module.kernels)
+    if target.device:
+        kernels = tuple(
+            _inner_channels(kernel, changed[kernel.name], module.bounds) for kernel in kernels
+        )
     return replace(module, functions=functions, kernels=kernels)
 
 
@@ -130,7 +193,7 @@ def _operands(kernel: Kernel, call: Call) -> Iterator[tuple[Buffer, Var]]:
     yield from zip((*kernel.outputs, *kernel.scratch), call.outs, strict=True)
 
 
-def _chosen(module: Module) -> set[Var]:
+def _chosen(module: Module, target: Target) -> set[Var]:
     """Images that every kernel can access in either layout, and that a contraction does access."""
     table, calls = module.kernel_table, _calls(module)
     fixed: set[Var] = set()
@@ -142,10 +205,11 @@ def _chosen(module: Module) -> set[Var]:
                 fixed |= {*call.inputs, *call.outs}
                 continue
             kernel = table[call.ref("kernel")]
-            fixed |= {var for buffer, var in _operands(kernel, call) if not _is_image(buffer)}
+            operands = _operands(kernel, call)
+            fixed |= {var for buffer, var in operands if not _is_image(buffer, target)}
     fixed |= {constant.var for constant in module.constants}
     for kernel in module.kernels:
-        accessed = _accessed_by_contractions(kernel, module)
+        accessed = _accessed_by_contractions(kernel, module, target)
         plain = _plainly_accessed(kernel)
         for call in calls[kernel.name]:
             for buffer, var in _operands(kernel, call):
@@ -172,11 +236,11 @@ def _agreeing(module: Module, chosen: set[Var]) -> set[Var]:
     return chosen
 
 
-def _is_image(buffer: Buffer) -> bool:
-    """Bytes with channels and at least one more axis that is longer than 1."""
+def _is_image(buffer: Buffer, target: Target) -> bool:
+    """Bytes, or values for matrix units, with channels and one more axis longer than 1 at least."""
     extents = buffer.shape[2:]
     return (
-        buffer.dtype in BYTES
+        buffer.dtype in (target.matrices or BYTES)
         and len(extents) > 0
         and buffer.shape[1] != 1
         and any(dim != 1 for dim in extents)
@@ -193,20 +257,44 @@ def _plainly_accessed(kernel: Kernel) -> set[str]:
     return names
 
 
-def _accessed_by_contractions(kernel: Kernel, module: Module) -> set[str]:
-    """What integer contractions with known weights read, and what they store, where channels are
-    in axis 1."""
+def _accessed_by_contractions(kernel: Kernel, module: Module, target: Target) -> set[str]:
+    """What contractions with known weights read, and, on processors, what they store, where
+    channels are in axis 1."""
     table, calls = module.constant_table, module.kernel_calls[kernel.name]
-    known = frozenset(
-        buffer.name
+    given = (
+        (buffer.name, {call.inputs[at].name for call in calls})
         for at, buffer in enumerate(kernel.inputs)
-        if calls and all(call.inputs[at].name in table for call in calls)
     )
+    known = {name: names for name, names in given if names and names <= table.keys()}
     found: set[str] = set()
     for stmt in kernel.body:
-        if isinstance(stmt, For):
-            found |= _accessed(stmt, module.bounds, known)
+        if isinstance(stmt, For) and not target.device:
+            found |= _accessed(stmt, module.bounds, frozenset(known))
+        elif isinstance(stmt, For) and contraction_of(stmt, module.bounds) is not None:
+            finite = (
+                one for one, names in known.items() if all(is_finite(table[n]) for n in names)
+            )
+            context = Context(target, frozenset(known), frozenset(finite))
+            found |= _windows(stmt, module.bounds, context)
     return found
+
+
+def _windows(stmt: For, bounds: Bounds, context: Context) -> set[str]:
+    """The image of which a product of matrices with known weights reads windows, where the channels
+    of a pixel are whole vectors."""
+    found = contraction_of(stmt, bounds)
+    product = product_of(found, context) if found is not None else None
+    if product is None or len(product.steps) < 2 or product.found.computed:
+        return set()
+    pair = (product.found.left, product.found.right)
+    images = [load for load in pair if load.buffer.name not in context.constants]
+    if len(images) != 1 or len(images[0].index) < 3 or images[0].dtype is not pair[0].dtype:
+        return set()
+    (image,) = images
+    width = VECTOR_BYTES // image.dtype.bytes
+    channels = [loop for loop in product.steps if Dim.of(loop.variable) == image.index[1]]
+    whole = all(loop.start == 0 and loop.extent % width == 0 for loop in channels)
+    return {image.buffer.name} if channels and whole else set()
 
 
 def _accessed(stmt: For, bounds: Bounds, known: frozenset[str]) -> set[str]:
@@ -224,6 +312,28 @@ def _accessed(stmt: For, bounds: Bounds, known: frozenset[str]) -> set[str]:
 
     places: list[Load | Store] = [roles.x, *(one for one in roles.after if isinstance(one, Store))]
     return {place.buffer.name for place in places if first(place)}
+
+
+def _inner_channels(kernel: Kernel, names: frozenset[str], bounds: Bounds) -> Kernel:
+    """The kernel with the loops over channels of what it stores as the innermost ones of nests of
+    independent iterations."""
+    if kernel.parallel:
+        return kernel
+    proofs, body = Proofs(kernel, bounds), list[Stmt]()
+    for stmt in kernel.body:
+        loops = perfect_nest(stmt) if isinstance(stmt, For) else []
+        stores = (one for one in walk((stmt,)) if isinstance(one, Store))
+        along = {one.index[-1].symbols for one in stores if one.buffer.name in names}
+        inner = [loop for loop in loops if along == {frozenset({loop.variable})}]
+        free = all(proofs.private(loop) is not None for loop in loops)
+        if inner and free and not symbols_of(*loops) & {loop.variable for loop in loops}:
+            rest = loops[-1].body
+            for loop in reversed([*(one for one in loops if one not in inner), *inner]):
+                rest = (replace(loop, body=rest),)
+            body += rest
+        else:
+            body.append(stmt)
+    return replace(kernel, body=tuple(body))
 
 
 def _last(axes: tuple[Dim, ...]) -> tuple[Dim, ...]:

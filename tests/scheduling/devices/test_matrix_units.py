@@ -172,6 +172,28 @@ ALIGNED_BYTES = """
     }"""
 CHANNELS_LAST = BYTE_WINDOWS.replace("5, 4]", "5, 32]").replace("3, 4]", "3, 32]")
 CHANNELS_LAST = CHANNELS_LAST.replace("d in 0..4", "d in 0..32")
+HALF_CHANNELS_LAST = """
+    symbol n in 1..2
+    kernel @conv(%x: f16[n, 6, 5, 32], %w: f16[6, 3, 3, 32]) -> (%y: f16[n, 3, 5, 6]) {
+      for b in 0..n {
+        for i in 0..3 {
+          for j in 0..5 {
+            for c in 0..6 {
+              local sum: f16 = 0.0:f16
+              for k in max(-2*i + 1, 0)..min(-2*i + 7, 3) {
+                for l in max(-j + 2, 0)..min(-j + 7, 3) {
+                  for d in 0..32 {
+                    sum = (sum + (%x[b, 2*i + k - 1, j + l - 2, d] * %w[c, k, l, d]))
+                  }
+                }
+              }
+              %y[b, i, j, c] = sum
+            }
+          }
+        }
+      }
+    }"""
+"""With a stride along one axis, and windows of which all but one column is outside."""
 CHANNELS_FIRST = """
     symbol n in 1..2
     kernel @conv(%x: u8[n, 16, 6, 5], %w: u8[6, 3, 3, 16]) -> (%y: i32[n, 6, 6, 5]) {
@@ -215,6 +237,7 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "lines of bytes that are no whole vectors": (BYTE_LINES, ({"n": 9},)),
     "windows of bytes": (BYTE_WINDOWS, ({"n": 1},)),
     "windows of whole vectors of bytes": (CHANNELS_LAST, ({"n": 1},)),
+    "windows of whole vectors of half precision": (HALF_CHANNELS_LAST, ({"n": 1}, {"n": 2})),
     "windows of bytes in planes": (CHANNELS_FIRST, ({"n": 1},)),
     "aligned bytes": (ALIGNED_BYTES, ({"n": 33, "k": 5}, {"n": 1, "k": 0})),
     "weights of four bits": (DECODED, ({"n": 9},)),
@@ -224,7 +247,8 @@ VECTORS = {
     "transposed left": 2, "vectors of four": 2, "vectors of two": 2, "odd sizes": 0,
     "a convolution with borders": 1,
     "bytes": 0, "windows of bytes": 0, "windows of whole vectors of bytes": 2,
-    "windows of bytes in planes": 1, "aligned bytes": 2, "rows of which some are aligned": 2,
+    "windows of bytes in planes": 1, "windows of whole vectors of half precision": 2,
+    "aligned bytes": 2, "rows of which some are aligned": 2,
 }  # fmt: skip
 """How many factors are copied 16 bytes at a time."""
 
