@@ -97,11 +97,16 @@ def _limit(arg: Dim, name: str, whole: Dim, kind: type[Max] | type[Min]) -> Dim 
     """Max: the least `name` with arg <= whole. Min: one more than the greatest with
     arg >= whole. `arg` falls as `name` grows, as the first and last tap of a window do."""
     divisor = 1
-    atom = arg.terms[0][1][0][0] if len(arg.terms) == 1 and arg.terms[0][1] else None
-    if isinstance(atom, FloorDiv):
-        if arg.terms[0] != (1, ((atom, 1),)) or not atom.denominator.is_constant:
+    atoms = [atom for _, factors in arg.terms for atom, _ in factors]
+    quotients = [atom for atom in atoms if isinstance(atom, FloorDiv)]
+    atom = next((atom for atom in quotients if name in Dim.of(atom).symbols), None)
+    if atom is not None:
+        added = arg - Dim.of(atom)
+        if not added.is_constant or not atom.denominator.is_constant:
             return None
-        arg, divisor = atom.numerator, atom.denominator.constant
+        # floor(n / d) + k = floor((n + k * d) / d)
+        divisor = atom.denominator.constant
+        arg = atom.numerator + added * divisor
     slope = coefficient(arg, name)
     if slope is None or slope >= 0 or divisor <= 0:
         return None
