@@ -34,6 +34,7 @@ from relax_aot.scheduling.passes import (
     byte_lines,
     byte_sums,
     channels_last,
+    float_channels_last,
     fma,
     fractions,
     function_strips,
@@ -77,7 +78,7 @@ def schedule(
     small = optimize == "size"
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True, functions=0, scans=False)
-        target = replace(target, separate=False)
+        target = replace(target, separate=False, float_channels=0)
     if numerics == "ordered":
         target = replace(target, partial_sums=1, functions=0, separate=False)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
@@ -90,6 +91,7 @@ def schedule(
     elif target.partial_sums == 1:
         module = fractions.run(module, target)
     module = fma.run(module, target)
+    module = float_channels_last.run(module, target, numerics)
     known = parameters_of(module)
     work = sum(work_of(kernel.body, module.bounds) for kernel in module.kernels)
     module = schedule_contractions(module, target)

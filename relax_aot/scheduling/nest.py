@@ -51,13 +51,18 @@ class Nest:
 
 def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
     """The nest that begins with `stmt`; None where it is none that a schedule may rebuild."""
-    others = Bind | If | Reserve | Multiply | Micro
     if not isinstance(stmt, For):
         return None
-    inside = [*walk(stmt.body)]
-    if not any(isinstance(inner, Assign) for inner in inside):
+    if not any(isinstance(inner, Assign) for inner in walk(stmt.body)):
         return None  # it sums nothing up
-    if any(isinstance(inner, others) for inner in inside):
+    found = chain_of(stmt, bounds)
+    return found if found is not None and _sums_up(found.leaf) else None
+
+
+def chain_of(stmt: For, bounds: Bounds) -> Nest | None:
+    """The nest that begins with `stmt`, whatever its leaf does."""
+    others = Bind | If | Reserve | Multiply | Micro
+    if any(isinstance(inner, others) for inner in walk(stmt.body)):
         return None
     loops: list[For] = []
     block: tuple[Stmt, ...] = without_lets((stmt,))
@@ -68,8 +73,6 @@ def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
         bounds = bounds.with_value(loop.variable, loop.start, loop.stop - 1)
         loops.append(For(loop.variable, loop.start, loop.stop, ()))
         block = loop.body
-    if not _sums_up(block):
-        return None
     return Nest(tuple(loops), block, _free(loops, block, bounds))
 
 

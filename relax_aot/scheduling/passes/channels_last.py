@@ -13,7 +13,7 @@ gather them. The loops over channels become inner loops, so that adjacent thread
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from relax_aot.ir.dims import Bounds, Dim
@@ -160,42 +160,56 @@ def run(module: Module, target: Target) -> Module:
     if not target.channels_last and not (target.matrices and target.partial_sums > 1):
         return module
     chosen = _chosen(module, target)
+    changed = changed_by(module, chosen)
+    module = moved(module, chosen)
+    if not target.device:
+        return module
+    kernels = (
+        _inner_channels(kernel, changed[kernel.name], module.bounds) for kernel in module.kernels
+    )
+    return replace(module, kernels=tuple(kernels))
+
+
+def changed_by(module: Module, chosen: Collection[Var]) -> dict[str, frozenset[str]]:
+    """The buffers of each kernel that hold one of these values."""
+    changed: dict[str, frozenset[str]] = {}
+    for name, calls in kernel_calls(module).items():
+        kernel = module.kernel_table[name]
+        names = {b.name for call in calls for b, var in operands(kernel, call) if var in chosen}
+        changed[name] = frozenset(names)
+    return changed
+
+
+def moved(module: Module, chosen: Collection[Var]) -> Module:
+    """Values of the module with axis 1 behind the others, and every access to them."""
     if not chosen:
         return module
-    changed: dict[str, frozenset[str]] = {}
-    for name, calls in _calls(module).items():
-        kernel = module.kernel_table[name]
-        names = {b.name for call in calls for b, var in _operands(kernel, call) if var in chosen}
-        changed[name] = frozenset(names)
+    changed = changed_by(module, chosen)
 
     def call(line: Call) -> Call:
-        moved = {var: _moved_var(var) for var in chosen}
-        args = tuple(None if arg is None else moved.get(arg, arg) for arg in line.args)
-        return replace(line, args=args, outs=tuple(moved.get(out, out) for out in line.outs))
+        new = {var: _moved_var(var) for var in chosen}
+        args = tuple(None if arg is None else new.get(arg, arg) for arg in line.args)
+        return replace(line, args=args, outs=tuple(new.get(out, out) for out in line.outs))
 
     functions = tuple(replace(f, body=tuple(map(call, f.body))) for f in module.functions)
     kernels = tuple(_moved_kernel(kernel, changed[kernel.name]) for kernel in module.kernels)
-    if target.device:
-        kernels = tuple(
-            _inner_channels(kernel, changed[kernel.name], module.bounds) for kernel in kernels
-        )
     return replace(module, functions=functions, kernels=kernels)
 
 
-def _calls(module: Module) -> dict[str, list[Call]]:
+def kernel_calls(module: Module) -> dict[str, list[Call]]:
     """Of each kernel, but for checks, whose operands are not those of the kernel alone."""
     found = module.kernel_calls.items()
     return {name: [one for one in calls if one.op == "call_kernel"] for name, calls in found}
 
 
-def _operands(kernel: Kernel, call: Call) -> Iterator[tuple[Buffer, Var]]:
+def operands(kernel: Kernel, call: Call) -> Iterator[tuple[Buffer, Var]]:
     yield from zip(kernel.inputs, call.inputs, strict=True)
     yield from zip((*kernel.outputs, *kernel.scratch), call.outs, strict=True)
 
 
 def _chosen(module: Module, target: Target) -> set[Var]:
     """Images that every kernel can access in either layout, and that a contraction does access."""
-    table, calls = module.kernel_table, _calls(module)
+    table, calls = module.kernel_table, kernel_calls(module)
     fixed: set[Var] = set()
     useful: set[Var] = set()
     for function in module.functions:
@@ -205,32 +219,32 @@ def _chosen(module: Module, target: Target) -> set[Var]:
                 fixed |= {*call.inputs, *call.outs}
                 continue
             kernel = table[call.ref("kernel")]
-            operands = _operands(kernel, call)
-            fixed |= {var for buffer, var in operands if not _is_image(buffer, target)}
+            pairs = operands(kernel, call)
+            fixed |= {var for buffer, var in pairs if not _is_image(buffer, target)}
     fixed |= {constant.var for constant in module.constants}
     for kernel in module.kernels:
         accessed = _accessed_by_contractions(kernel, module, target)
         plain = _plainly_accessed(kernel)
         for call in calls[kernel.name]:
-            for buffer, var in _operands(kernel, call):
+            for buffer, var in operands(kernel, call):
                 if buffer.name not in plain or buffer in kernel.scratch:
                     fixed.add(var)
                 elif buffer.name in accessed:
                     useful.add(var)
     useful -= fixed
-    return _agreeing(module, useful)
+    return agreeing(module, useful)
 
 
-def _agreeing(module: Module, chosen: set[Var]) -> set[Var]:
+def agreeing(module: Module, chosen: set[Var]) -> set[Var]:
     """Those of which all calls of each kernel say the same."""
     before: set[Var] = set()
-    calls = _calls(module)
+    calls = kernel_calls(module)
     while chosen != before:
         before = set(chosen)
         for kernel in module.kernels:
-            pairs = (_operands(kernel, call) for call in calls[kernel.name])
-            for operands in zip(*pairs, strict=True):
-                values = {var for _, var in operands}
+            pairs = (operands(kernel, call) for call in calls[kernel.name])
+            for shared in zip(*pairs, strict=True):
+                values = {var for _, var in shared}
                 if not values <= chosen:
                     chosen -= values
     return chosen

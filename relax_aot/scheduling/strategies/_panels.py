@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Protocol
 
 from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.dims import ONE, ZERO, Dim
@@ -20,6 +21,19 @@ from relax_aot.scheduling.writer import Ends, Writer
 
 ABSENT = For("", ZERO, ONE, ())
 """The loop over rows or lines of a nest without one."""
+
+
+class Rows(Protocol):
+    """A copy of a left operand."""
+
+    @property
+    def row(self) -> Dim:
+        """Elements from one row to the next."""
+
+    def rows_at(self, origin: Sequence[Dim]) -> tuple[Load, Sequence[Dim]]:
+        """Its element where reductions begin at `origin`, and how far each of them moves."""
+
+
 Operand = Callable[[Sequence[Dim]], tuple[Load, Sequence[Dim]]]
 """A copy of an operand: its element where reductions begin, and how far each moves it."""
 
@@ -65,7 +79,7 @@ class Copied:
         """Elements of a row of a left operand."""
         return prod(self.panel.shape[1:], start=ONE)
 
-    def rows_at(self) -> tuple[Load, Sequence[Dim]]:
+    def rows_at(self, _: Sequence[Dim]) -> tuple[Load, Sequence[Dim]]:
         """Its first element, and how far each reduction moves a left operand."""
         shape = self.panel.shape
         steps = [prod(shape[n + 2 :], start=ONE) for n in range(len(shape) - 1)]

@@ -30,8 +30,8 @@ from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of
 from relax_aot.scheduling.packing import round_up
 from relax_aot.scheduling.strategies._panels import (
-    Copied,
     Operand,
+    Rows,
     Span,
     compute_columns,
     compute_rows,
@@ -53,13 +53,16 @@ def emit_tile(
     most: int,
     full: Full,
     operand: Operand | None,
-    left: Copied | None = None,
+    left: Rows | None = None,
     part: int = 0,
     unroll: int = 1,
+    *,
+    rows_inner: bool = False,
 ) -> None:
     """Results that are summed at once: rows, `most` at most, of the left operand and columns of
     the right one. `part`: steps for which computed operands are computed at a time. `unroll`:
-    columns in an iteration that begins sums or stores results."""
+    columns in an iteration that begins sums or stores results. `rows_inner`: results of a column
+    are stored one after another."""
     sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)), REGISTER)
     w.add(Reserve(sums))
     _begin(found, w, spans, sums, unroll)
@@ -86,6 +89,8 @@ def emit_tile(
     else:
         _multiply(found, w, spans, sums, counts, starts, operand, left)
     index, at, loops = _results(w, spans)
+    if rows_inner and spans[0].count != 1:
+        loops = [*loops[1:], loops[0]]
     with _unrolled(w, loops, unroll if _is_short(found) else 1) as offsets:
         for offset in offsets:
             here = {variable: place.substitute(offset) for variable, place in at.items()}
@@ -123,7 +128,7 @@ def _multiply(
     counts: Sequence[Dim],
     starts: Mapping[str, Dim],
     operand: Operand | None,
-    left: Copied | None,
+    left: Rows | None,
 ) -> None:
     """So many steps of the sums from `starts` on."""
     rows, *columns = spans
@@ -135,7 +140,7 @@ def _multiply(
         second, copied = operand(list(starts.values()))
         steps = [(far, step) for (far, _), step in zip(steps, copied, strict=True)]
     if left is not None:
-        first, copied = left.rows_at()
+        first, copied = left.rows_at(list(starts.values()))
         row, steps = left.row, [(f, step) for (_, step), f in zip(steps, copied, strict=True)]
     levels = _merged([(n, *far) for n, far in zip(counts, steps, strict=True)])
     width = prod((span.count for span in columns), start=ONE)

@@ -218,3 +218,33 @@ CHANNELS_LAST = """
         }
       }
     }"""
+
+
+CONVOLUTION_NHWC = """
+    const %w: f32[8, 3, 5] = splat 0.5
+    kernel @conv(%x: f32[6, 5], %w: f32[8, 3, 5]) -> (%y: f32[6, 8]) {
+      for f in 0..8 {
+        for i in 0..6 {
+          local sum: f32 = 0.0:f32
+          for k in max(-i + 1, 0)..min(-i + 7, 3) {
+            for c in 0..5 {
+              sum = fma(%x[i + k - 1, c], %w[f, k, c], sum)
+            }
+          }
+          %y[i, f] = max(sum, 0.0:f32)
+        }
+      }
+    }"""
+DEPTHWISE_NHWC = """
+    const %w: f32[8, 3] = splat 0.5
+    kernel @conv(%x: f32[6, 8], %w: f32[8, 3]) -> (%y: f32[6, 8]) {
+      for c in 0..8 {
+        for i in 0..6 {
+          local sum: f32 = 0.0:f32
+          for k in max(-i + 1, 0)..min(-i + 7, 3) {
+            sum = fma(%x[i + k - 1, c], %w[c, k], sum)
+          }
+          %y[i, c] = max(sum, 0.0:f32)
+        }
+      }
+    }"""

@@ -106,6 +106,7 @@ def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
         found, w, size.rows, rows, across,
         columns=size.columns, steps=size.steps, panels=panels[across],
         unroll=UNROLL if context.target.separate else 1,
+        rows_inner=context.target.float_channels > 0 and stores_rows(found, rows, across),
     )  # fmt: skip
     return filled + 0.01 * contiguous, match.emit
 
@@ -143,6 +144,13 @@ def _can_be_rows(loop: For, columns: For, found: Contraction) -> bool:
         return True
     separate = columns.variable not in found.clipped_by
     return separate and interior(loop, found.nest) is not None
+
+
+def stores_rows(found: Contraction, rows: For, columns: For) -> bool:
+    """Whether adjacent results are rows of a tile."""
+    stores = [stmt for stmt in found.after if isinstance(stmt, Store)]
+    near = {stride(store, rows.variable) for store in stores}
+    return near == {1} and any(stride(store, columns.variable) != 1 for store in stores)
 
 
 def _whole(found: Contraction) -> list[For]:
@@ -225,6 +233,7 @@ class _Tiling:
     whole: Sequence[For] = ()
     names: tuple[str, str, str] = ("c", "panel", "width")
     unroll: int = 1
+    rows_inner: bool = False
 
     def emit(self) -> None:
         """Tiles where no window is clipped along the columns, plain loops elsewhere."""
@@ -258,7 +267,15 @@ class _Tiling:
                 places = (tile, Span("", ZERO, ONE, ""), pixels)
                 operand = self._operand(places[1], pixels, panels)
                 emit_tile(
-                    self.found, w, places, self.tile_rows, {}, operand, left, unroll=self.unroll
+                    self.found,
+                    w,
+                    places,
+                    self.tile_rows,
+                    {},
+                    operand,
+                    left,
+                    unroll=self.unroll,
+                    rows_inner=self.rows_inner,
                 )
 
     def _rows(self, columns: tuple[Span, Span], full: Full, operand: Operand | None) -> None:

@@ -39,7 +39,8 @@ class Target:
     constants of half precision as tiles read them.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
     loops compute them). `scans`: micro-kernels check contiguous indices. `channels_last`: images
-    of bytes between kernels have this layout. A row of scores
+    of bytes between kernels have this layout, those of floats with at least `float_channels` (0:
+    none). A row of scores
     that may take more than `score_row` bytes is computed in blocks of `score_block` keys.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
     begin and store several columns in an iteration. `compact`: one function for all convolutions
@@ -72,6 +73,7 @@ class Target:
     functions: int = 0
     scans: bool = False
     channels_last: bool = False
+    float_channels: int = 0
     score_row: int = 1 << 13
     score_block: int = 256
     strategies: tuple[Strategy, ...] = ()

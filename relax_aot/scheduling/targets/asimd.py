@@ -4,6 +4,8 @@
 from dataclasses import replace
 
 from relax_aot.scheduling.strategies.dot_channels import DOT4_I8
+from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
+from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.targets import host
 
 TARGET = replace(
@@ -18,5 +20,7 @@ TARGET = replace(
     dots="_asimd",
     partial_sums=16,
     functions=0,
+    float_channels=0,
+    floats=(padded_rows, im2col, tiles),
     strategies=host.dot_products(DOT4_I8),
 )

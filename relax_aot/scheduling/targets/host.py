@@ -14,6 +14,7 @@ from relax_aot.scheduling.strategies.dot_channels import (
     strided_channels,
 )
 from relax_aot.scheduling.strategies.dot_positions import positions
+from relax_aot.scheduling.strategies.f32_nhwc import depthwise, windows
 from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.targets import Strategy, Target
@@ -43,5 +44,6 @@ TARGET = Target(
     partial_sums=32,
     functions=1024,
     strategies=dot_products(DOT2_I16),
-    floats=(padded_rows, im2col, tiles),
+    float_channels=16,
+    floats=(windows, depthwise, padded_rows, im2col, tiles),
 )

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images of floats between kernels with their channels last (NHWC).
+
+An image with many channels that a convolution with known weights reads or writes, and that only
+kernels access, is stored with axis 1 behind the others, so that vectors hold the channels of a
+position: windows are then contiguous, and no border or width leaves lanes unused. All kernels that
+access such an image are convolutions, or loops over its elements or its windows, whose loop over
+channels becomes the innermost one. Inputs, results and states of the model keep their layout.
+
+Unless orders are kept, the sums of a convolution that reads or writes such an image run over the
+channels of one tap after another (docs/decisions/0043).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Module, Var
+from relax_aot.ir.loops import (
+    Assign,
+    Buffer,
+    For,
+    Kernel,
+    Load,
+    Stmt,
+    Store,
+    expressions,
+    walk,
+)
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.contraction import Contraction, contraction_of, symbols_of
+from relax_aot.scheduling.nest import chain_of, without_lets
+from relax_aot.scheduling.passes import channels_last
+from relax_aot.scheduling.passes.channels_last import agreeing, kernel_calls, operands
+from relax_aot.scheduling.strategies.f32_nhwc import Windows, windows_of
+from relax_aot.scheduling.targets import Target
+
+MOST_REDUCTIONS = 3
+"""Loops of a sum that a tile takes."""
+
+EXAMPLES = (
+    Example(
+        why="what a convolution writes and a pool reads; the channels of a tap are summed first",
+        target="host",
+        before="""
+            const %w: f32[16, 3, 2] = splat 0.5
+            func @main(%x: f32[1, 3, 9]) {
+              %y: f32[1, 16, 8] = call_kernel(%x, %w) {kernel=@conv}
+              %z: f32[1, 16, 4] = call_kernel(%y) {kernel=@pool}
+              return %z
+            }
+            kernel @conv(%x: f32[1, 3, 9], %w: f32[16, 3, 2]) -> (%y: f32[1, 16, 8]) {
+              for f in 0..16 {
+                for i in 0..8 {
+                  local sum: f32 = 0.0:f32
+                  for c in 0..3 {
+                    for k in 0..2 {
+                      sum = fma(%x[0, c, i + k], %w[f, c, k], sum)
+                    }
+                  }
+                  %y[0, f, i] = sum
+                }
+              }
+            }
+            kernel @pool(%y: f32[1, 16, 8]) -> (%z: f32[1, 16, 4]) {
+              for c in 0..16 {
+                for i in 0..4 {
+                  %z[0, c, i] = max(%y[0, c, 2*i], %y[0, c, 2*i + 1])
+                }
+              }
+            }""",
+        after="""
+            ...
+              %y.nhwc: f32[1, 8, 16] = call_kernel(%x, %w) {kernel=@conv}
+              %z: f32[1, 16, 4] = call_kernel(%y.nhwc) {kernel=@pool}
+            ...
+                  for k in 0..2 {
+                    for c in 0..3 {
+                      sum = fma(%x[0, c, i + k], %w[f, c, k], sum)
+                    }
+                  }
+                  %y[0, i, f] = sum
+            ...
+              for i in 0..4 {
+                for c in 0..16 {
+                  %z[0, c, i] = max(%y[0, 2*i, c], %y[0, 2*i + 1, c])
+                }
+              }
+            ...""",
+    ),
+    Example(
+        why="too few filters to fill vectors",
+        target="host",
+        before="""
+            const %w: f32[3, 16, 2] = splat 0.5
+            func @main(%x: f32[1, 16, 9]) {
+              %y: f32[1, 16, 9] = call_kernel(%x) {kernel=@double}
+              %z: f32[1, 3, 8] = call_kernel(%y, %w) {kernel=@conv}
+              return %z
+            }
+            kernel @double(%x: f32[1, 16, 9]) -> (%y: f32[1, 16, 9]) {
+              for c in 0..16 {
+                for i in 0..9 {
+                  %y[0, c, i] = (%x[0, c, i] + %x[0, c, i])
+                }
+              }
+            }
+            kernel @conv(%y: f32[1, 16, 9], %w: f32[3, 16, 2]) -> (%z: f32[1, 3, 8]) {
+              for f in 0..3 {
+                for i in 0..8 {
+                  local sum: f32 = 0.0:f32
+                  for c in 0..16 {
+                    for k in 0..2 {
+                      sum = fma(%y[0, c, i + k], %w[f, c, k], sum)
+                    }
+                  }
+                  %z[0, f, i] = sum
+                }
+              }
+            }""",
+    ),
+)
+
+
+def run(module: Module, target: Target, numerics: str = "blocked") -> Module:
+    """Every image that may be, for targets whose vectors hold channels."""
+    if not target.float_channels:
+        return module
+    chosen = _chosen(module, target.float_channels)
+    if not chosen:
+        return module
+    names = channels_last.changed_by(module, chosen)
+    module = channels_last.moved(module, chosen)
+    kernels = tuple(
+        _reordered(kernel, names[kernel.name], module.bounds, keep=numerics == "ordered")
+        for kernel in module.kernels
+    )
+    return replace(module, kernels=kernels)
+
+
+# Which images
+
+
+def _chosen(module: Module, least: int) -> set[Var]:
+    calls = kernel_calls(module)
+    fixed: set[Var] = {constant.var for constant in module.constants}
+    useful: set[Var] = set()
+    for function in module.functions:
+        fixed |= {*function.params, *function.results}
+        for call in function.body:
+            if call.op != "call_kernel":
+                fixed |= {*call.inputs, *call.outs}
+    for kernel in module.kernels:
+        good, bad = _accessed(kernel, module, least)
+        for call in calls[kernel.name]:
+            for buffer, var in operands(kernel, call):
+                if buffer.name in bad or buffer in kernel.scratch or not _is_image(buffer, least):
+                    fixed.add(var)
+                elif buffer.name in good:
+                    useful.add(var)
+    return agreeing(module, useful - fixed)
+
+
+def _is_image(buffer: Buffer, least: int) -> bool:
+    if buffer.dtype is not DType.F32 or len(buffer.shape) < 3:
+        return False
+    channels = buffer.shape[1]
+    many = channels.is_constant and channels.constant >= least
+    return many and any(dim != 1 for dim in buffer.shape[2:])
+
+
+def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set[str]]:
+    """Images that become faster to access with their channels last, and those that do not."""
+    images = {buffer.name for buffer in kernel.buffers if len(buffer.shape) > 2}
+    table, calls = module.constant_table, module.kernel_calls[kernel.name]
+    known = frozenset(
+        buffer.name
+        for at, buffer in enumerate(kernel.inputs)
+        if calls and all(call.inputs[at].name in table for call in calls)
+    )
+    good: set[str] = set()
+    if kernel.parallel:
+        return good, images
+    for stmt in without_lets(kernel.body):
+        found = contraction_of(stmt, module.bounds)
+        if found is None:
+            if not _follows(stmt, images, module.bounds):
+                return good, images
+            continue
+        ways = (_convolution(way, known, module.bounds, least) for way in (found, found.swapped))
+        names = next((names for names in ways if names is not None), None)
+        if names is None:
+            return good, images
+        good |= names
+    return good, set()
+
+
+def _convolution(
+    found: Contraction, known: frozenset[str], bounds: Bounds, least: int
+) -> set[str] | None:
+    """The images of a convolution with enough filters, whose left operand is one of them."""
+    image, weights = found.left, found.right
+    if (image.buffer.name in known, weights.buffer.name in known) != (False, True):
+        return None
+    if found.sum.dtype is not DType.F32 or len(found.reductions) > MOST_REDUCTIONS:
+        return None
+    roles = windows_of(found)
+    if roles is None or not found.is_regular(bounds) or roles.channels.stop.constant < least:
+        return None
+    own = roles.channels.variable
+    stores = [stmt for stmt in found.after if isinstance(stmt, Store)]
+    loads = [e for s in found.after for e in expressions(s) if isinstance(e, Load)]
+    places: list[Load | Store] = [*stores, *(load for load in loads if len(load.index) > 2)]
+    if any(len(p.index) < 3 or own not in p.index[1].symbols for p in places):
+        return None
+    if not _has_channels(image, roles, found):
+        return None
+    return {image.buffer.name, *(place.buffer.name for place in places)}
+
+
+def _has_channels(image: Load, roles: Windows, found: Contraction) -> bool:
+    """Whether axis 1 of an image are channels, and windows move along the others."""
+    moving = {name for axis in roles.axes for name in (axis.variable, axis.tap)}
+    return len(image.index) > 2 and not moving & image.index[1].symbols
+
+
+def _follows(stmt: Stmt, images: set[str], bounds: Bounds) -> bool:
+    """Whether a loop nest accesses all images at a channel that is one of its loops, so that this
+    may be the innermost one."""
+    if not isinstance(stmt, For):
+        return False
+    found = chain_of(stmt, bounds)
+    if found is None:
+        return False
+    channel = _channel(found.leaf, images)
+    return channel is not None and channel in found.free - symbols_of(*found.loops)
+
+
+def _channel(leaf: Sequence[Stmt], images: set[str]) -> str | None:
+    """The variable that is the index of axis 1 in every access to an image; None where there is no
+    such."""
+    channels = {place.index[1] for place in _places(leaf) if place.buffer.name in images}
+    if len(channels) != 1:
+        return None
+    (channel,) = channels
+    names = channel.symbols
+    return next(iter(names)) if len(names) == 1 and channel == Dim.of(next(iter(names))) else None
+
+
+def _places(leaf: Sequence[Stmt]) -> Iterator[Load | Store]:
+    for stmt in walk(leaf):
+        if isinstance(stmt, Store):
+            yield stmt
+        for expr in expressions(stmt):
+            if isinstance(expr, Load):
+                yield expr
+
+
+# The order of loops
+
+
+def _reordered(kernel: Kernel, names: Collection[str], bounds: Bounds, *, keep: bool) -> Kernel:
+    if not names:
+        return kernel
+    body: list[Stmt] = []
+    for stmt in without_lets(kernel.body):
+        found = contraction_of(stmt, bounds)
+        if found is not None and isinstance(stmt, For):
+            body.append(stmt if keep else _channels_innermost(stmt, found))
+        elif isinstance(stmt, For):
+            body.append(_elements(stmt, names, bounds))
+        else:
+            body.append(stmt)
+    return replace(kernel, body=tuple(body))
+
+
+def _elements(stmt: For, names: Collection[str], bounds: Bounds) -> Stmt:
+    found = chain_of(stmt, bounds)
+    assert found is not None
+    last = {p.index[-1] for p in _places(found.leaf) if p.buffer.name in names}
+    inner = [lp for lp in found.loops if Dim.of(lp.variable) in last]
+    loops = [lp for lp in found.loops if lp not in inner] + inner
+    return _nested(loops, found.leaf)
+
+
+def _nested(loops: Sequence[For], leaf: Sequence[Stmt]) -> For:
+    body = tuple(leaf)
+    for loop in reversed(loops):
+        body = (replace(loop, body=body),)
+    (outer,) = body
+    assert isinstance(outer, For)
+    return outer
+
+
+def _channels_innermost(stmt: For, found: Contraction) -> For:
+    """The reductions with those that windows are not clipped by, the channels, behind the taps."""
+    ways = [way for way in (found, found.swapped) if windows_of(way) is not None]
+    roles = windows_of(ways[0])
+    assert roles is not None
+    taps = [lp for lp in found.reductions if lp.variable in {axis.tap for axis in roles.axes}]
+    others = [lp for lp in found.reductions if lp not in taps]
+    first, *after = found.nest.leaf
+    inner = [s for s in walk(found.nest.leaf) if isinstance(s, Assign)]
+    chain = _nested([*taps, *others], inner)
+    leaf = [s if not isinstance(s, For) else chain for s in (first, *after)]
+    return _nested(found.nest.loops, leaf)

@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Float convolutions whose results have their channels last: vectors hold channels.
+
+Some lines of the image and a border of zeros are copied to a strip, pixel by pixel, in which each
+window is a fixed number of contiguous rows. In `windows` the rows of a tile are positions and its
+columns are filters, whose weights are packed; the micro-kernel reads the windows from the strip,
+so nothing is gathered for each tap. Taps above and below the image are left out. `depthwise`
+computes some positions at a time in a loop over channels, which compilers vectorize.
+
+As with im2col, the weights are known to be finite, and a sum of -0 may become +0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from math import prod
+
+from relax_aot.fusion.nest import substitute_in
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, simplify
+from relax_aot.ir.example import Example
+from relax_aot.ir.loops import Apply, Expr, For, Lit, Load, Store
+from relax_aot.ir.types import DType
+from relax_aot.microkernels.convolve import COLUMNS
+from relax_aot.scheduling.contraction import Contraction, moved, stride
+from relax_aot.scheduling.nest import greatest
+from relax_aot.scheduling.packing import Panels, panels_of
+from relax_aot.scheduling.strategies._panels import ABSENT, Span, spans
+from relax_aot.scheduling.strategies._sums import emit_tile
+from relax_aot.scheduling.strategies._texts import (
+    CONVOLUTION,
+    CONVOLUTION_NHWC,
+    DEPTHWISE_NHWC,
+)
+from relax_aot.scheduling.strategies.f32_tiles import stores_rows, tiles
+from relax_aot.scheduling.targets import Context, Emit
+from relax_aot.scheduling.windows import LINE, Axis, axis_of, whole
+from relax_aot.scheduling.writer import Writer
+
+MOST_TAPS = 32
+"""Taps of a depthwise window, which are written out."""
+CHANNELS = 64
+"""Channels of a strip of a depthwise convolution."""
+STRIP_BYTES = 1 << 14
+"""A strip is larger only where a line of windows is."""
+AT_ONCE = 4
+"""Positions of a depthwise convolution that read the same weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A convolution of an image, the left operand: the axes that its windows move along, the loop
+    over channels of the result, and the reductions with nothing clipped. `dense`: each result sums
+    over channels of the image."""
+
+    lines: Axis
+    pixels: Axis
+    channels: For
+    full: tuple[For, ...]
+    dense: bool
+
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        return self.lines, self.pixels
+
+
+def windows_of(found: Contraction) -> Windows | None:
+    """The roles of the loops of a convolution with known weights, whatever its layout."""
+    image, weights, loops = found.left, found.right, found.nest.loops
+    if found.computed or len(found.free) < len(loops) or any(lp.start != 0 for lp in loops):
+        return None
+    full = [whole(loop, found.nest) for loop in found.reductions]
+    known = [loop for loop in full if loop is not None and loop.start == 0]
+    if len(known) < len(full) or not all(loop.stop.is_constant for loop in known):
+        return None
+    steps = {lp: (stride(image, lp.variable), stride(weights, lp.variable)) for lp in loops}
+    if any(None in pair for pair in steps.values()):
+        return None
+    filters = [lp for lp, (near, far) in steps.items() if near == 0 and far != 0]
+    positions = [lp for lp, (near, far) in steps.items() if near != 0 and far == 0]
+    shared = [lp for lp, (near, far) in steps.items() if near != 0 and far != 0]
+    counts = [loop.stop.constant for loop in known]
+    axes = [axis_of(image, loop, found.reductions, counts) for loop in positions]
+    moving = [axis for axis in axes if axis is not None and axis.reduction is not None]
+    taps = {axis.tap for axis in moving}
+    deep = [loop for loop in known if loop.variable not in taps]
+    own = {axis.variable for axis in moving}
+    if len(taps) < len(moving) or not _clipping(found) <= own:
+        return None
+    if any(axis.clips is None or axis.before < 0 for axis in moving) or len(moving) > 2:
+        return None
+    channels = filters if filters else shared if not deep else []
+    if len(channels) != 1 or not channels[0].stop.is_constant:
+        return None
+    lines, pixels = (LINE, LINE, *moving)[-2:]
+    return Windows(lines, pixels, channels[0], tuple(known), bool(filters))
+
+
+def filters_of(found: Contraction) -> For | None:
+    """The loop over filters of windows of an image that are not clipped."""
+    loops = found.columns
+    near = [stride(found.left, loop.variable) for loop in found.swapped.columns]
+    is_image = any(step is not None and step.is_constant for step in near)
+    known = len(loops) == 1 and loops[0].stop.is_constant and loops[0].start == 0
+    return loops[0] if known and is_image and not _clipping(found) else None
+
+
+def _clipping(found: Contraction) -> set[str]:
+    """The output loops that windows are clipped along."""
+    return {loop.variable for loop in found.nest.loops} & found.clipped_by
+
+
+def windows(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
+    """Convolutions over channels. Where no window is clipped, an image is read in place."""
+    image, weights = found.left, found.right
+    if weights.buffer.name not in context.constants or image.buffer.name in context.constants:
+        return None
+    filters = filters_of(found)
+    if filters is not None:
+        rows = any(len(stmt.index) > 2 for stmt in found.after if isinstance(stmt, Store))
+        return tiles(found, w, context) if rows and _has_channels(found, filters) else None
+    roles = windows_of(found) if _clipping(found) else None
+    if roles is None or not roles.dense or not _has_channels(found, roles.channels):
+        return None
+    panels = panels_of(weights, found.nest.loops, roles.channels, roles.full, COLUMNS)
+    strip = _Strip.of(found, w, context, roles)
+    if panels is None or strip is None or weights.buffer.name not in context.finite:
+        return None
+    return 0, _Direct(found, w, context.target.rows, roles, panels, strip).emit
+
+
+def depthwise(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
+    """Each channel has windows and weights of its own."""
+    image, weights = found.left, found.right
+    if weights.buffer.name not in context.finite or image.buffer.name in context.constants:
+        return None
+    roles = windows_of(found)
+    if roles is None or roles.dense or not _stores_channels(found, roles.channels):
+        return None
+    if roles.pixels.loop is None or prod(axis.taps for axis in roles.axes) > MOST_TAPS:
+        return None
+    panels = panels_of(weights, found.nest.loops, roles.channels, roles.full, CHANNELS)
+    strip = _Strip.of(found, w, context, roles)
+    if panels is None or panels.outer or strip is None:
+        return None
+    return 0, _Depthwise(found, w, roles, panels, strip).emit
+
+
+def _stores_channels(found: Contraction, channels: For) -> bool:
+    """Whether adjacent results are channels of a position."""
+    stores = [stmt for stmt in found.after if isinstance(stmt, Store)]
+    return all(stride(store, channels.variable) == 1 for store in stores)
+
+
+def _has_channels(found: Contraction, channels: For) -> bool:
+    """Whether the image or the result has its channels last."""
+    deep = [lp for lp in found.reductions if stride(found.left, lp.variable) == 1]
+    positions = found.swapped.columns
+    near = [stride(found.left, loop.variable) for loop in positions]
+    return _stores_channels(found, channels) or (bool(deep) and 1 not in near)
+
+
+# The strip
+
+
+@dataclass
+class _Strip:
+    """`lines` lines of windows, each pixel with what the reductions other than taps read, or with
+    some channels: `buffer[line, pixel, channels...]`."""
+
+    found: Contraction
+    w: Writer
+    roles: Windows
+    lines: int
+    inner: tuple[For, ...]
+
+    @staticmethod
+    def of(found: Contraction, w: Writer, context: Context, roles: Windows) -> _Strip | None:
+        """None where a single line does not fit."""
+        taps = {axis.tap for axis in roles.axes}
+        inner = tuple(loop for loop in roles.full if loop.variable not in taps)
+        if not roles.dense:
+            most = dim_min(roles.channels.stop, CHANNELS)
+            inner = (For(roles.channels.variable, ZERO, most, ()),)
+        wide = greatest(_covered(roles.pixels, roles.pixels.positions), w.bounds)
+        one = wide * prod(loop.stop.constant for loop in inner) * DType.F32.bytes
+        high = greatest(roles.lines.positions, w.bounds)
+
+        def fits(lines: int, most: int) -> bool:
+            return _covered(roles.lines, Dim.of(lines)).constant * one <= most
+
+        if not fits(1, context.target.panel):
+            return None
+        lines = 1
+        while not context.lean and lines < high and fits(lines + 1, STRIP_BYTES):
+            lines += 1
+        return _Strip(found, w, roles, lines, inner)
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        lines, pixels = self.roles.axes
+        high = dim_min(lines.positions, self.lines)
+        extents = (_covered(lines, high), _covered(pixels, pixels.positions))
+        return tuple(
+            simplify(dim, self.w.bounds) for dim in (*extents, *(lp.stop for lp in self.inner))
+        )
+
+    def reserve(self) -> None:
+        self.buffer = self.w.buffer("strip", DType.F32, *self.shape)
+
+    def gather(self, line: Dim, high: Dim, first: Dim = ZERO, count: Dim | None = None) -> None:
+        """The lines of windows of `high` lines of the result from `line` on. Of a depthwise
+        convolution: `count` channels from `first` on."""
+        w, (lines, pixels) = self.w, self.roles.axes
+        wide = self.buffer.shape[1]
+        left = dim_min(pixels.before, wide)
+        beyond = simplify(dim_min(pixels.before + pixels.size, wide), w.bounds)
+        rows = _covered(lines, high)
+        top = line * lines.stride - lines.before
+        low = simplify(dim_min(dim_max(-top, 0), rows), w.bounds)
+        last = simplify(dim_max(dim_min(lines.size - top, rows), low), w.bounds)
+        for part, (start, stop) in enumerate(pairwise((ZERO, low, last, rows))):
+            if start == stop:
+                continue
+            with w.range("row", stop, start) as row:
+                edges = (ZERO, left, beyond, wide) if part == 1 else (ZERO, wide)
+                for at, (begin, end) in enumerate(pairwise(edges)):
+                    if begin != end:
+                        inside = part == 1 and at == 1
+                        self._line(row, top, begin, end, first, count, inside=inside)
+
+    def _line(
+        self,
+        row: Dim,
+        top: Dim,
+        begin: Dim,
+        end: Dim,
+        first: Dim,
+        count: Dim | None,
+        *,
+        inside: bool,
+    ) -> None:
+        """Pixels of one line: where channels are not contiguous, one channel after another."""
+        w, image, (lines, pixels) = self.w, self.found.left, self.roles.axes
+        pixel = For(w.fresh("pixel"), begin, end, ())
+        inner = [
+            For(w.fresh(lp.variable), ZERO, lp.stop if count is None else count, ())
+            for lp in self.inner
+        ]
+        near = stride(image, self.inner[-1].variable) == 1 if self.inner else True
+        with w.nest([pixel, *inner] if near or not inside else [*inner, pixel]):
+            names = [Dim.of(loop.variable) for loop in inner]
+            value: Expr = Lit(0.0, DType.F32)
+            if inside:
+                pairs = zip(self.inner, names, strict=True)
+                index = list(moved(image, {lp.variable: first + n for lp, n in pairs}).index)
+                if lines.dimension >= 0:
+                    index[lines.dimension] = top + row
+                index[pixels.dimension] = Dim.of(pixel.variable) - pixels.before
+                value = Load(image.buffer, tuple(index))
+            w.add(Store(self.buffer, (row, Dim.of(pixel.variable), *names), value))
+
+    def left(self, line: Dim, pixel: Dim) -> _Left:
+        """The windows of positions from one on, as the left operand of a tile."""
+        lines, pixels = self.roles.axes
+        steps = {lp.variable: prod(self.buffer.shape[3 + at :], start=ONE)
+                 for at, lp in enumerate(self.inner)}  # fmt: skip
+        one = prod(self.buffer.shape[2:], start=ONE)
+        steps[pixels.tap] = one * pixels.dilation
+        steps[lines.tap] = one * self.buffer.shape[1] * lines.dilation
+        place = (line * lines.stride, pixel * pixels.stride)
+        names = [loop.variable for loop in self.found.reductions]
+        return _Left(self, place, tuple(names), tuple(steps[n] for n in names), one * pixels.stride)
+
+
+def _covered(axis: Axis, positions: Dim) -> Dim:
+    """Elements of an image that the windows of so many positions cover."""
+    return (positions - 1) * axis.stride + ((axis.taps - 1) * axis.dilation + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Windows in a strip, whose first tap is at `place`: `row` elements from one to the next."""
+
+    strip: _Strip
+    place: tuple[Dim, Dim]
+    names: tuple[str, ...]
+    steps: tuple[Dim, ...]
+    row: Dim
+
+    def rows_at(self, origin: Sequence[Dim]) -> tuple[Load, Sequence[Dim]]:
+        """The element where reductions begin at `origin`, and how far each of them moves."""
+        lines, pixels = self.strip.roles.axes
+        at = dict(zip(self.names, origin, strict=True))
+        line = self.place[0] + at.get(lines.tap, ZERO) * lines.dilation
+        pixel = self.place[1] + at.get(pixels.tap, ZERO) * pixels.dilation
+        inner = (at[loop.variable] for loop in self.strip.inner)
+        return Load(self.strip.buffer, (line, pixel, *inner)), self.steps
+
+
+# Convolutions over channels
+
+
+@dataclass
+class _Direct:
+    found: Contraction
+    w: Writer
+    rows: int
+    roles: Windows
+    panels: Panels
+    strip: _Strip
+
+    def emit(self) -> None:
+        w, (lines, pixels), filters = self.w, self.roles.axes, self.roles.channels
+        panels = self.panels.named(w.fresh(self.panels.packed.buffer.name))
+        w.constant(panels.packed)
+        self.strip.reserve()
+        full = {lp.variable: (lp.start, lp.stop) for lp in self.roles.full
+                if lp.variable != lines.tap}  # fmt: skip
+        across = pixels.loop or ABSENT
+        own = (lines.loop, pixels.loop, filters)
+        outer = [loop for loop in self.found.nest.loops if loop not in own]
+        names = ("band", "height")
+        with w.nest(outer), w.tiles(names, lines.positions, self.strip.lines) as (line, high):
+            self.strip.gather(line, high)
+            with spans(w, filters, ("c", "panel", "width"), COLUMNS) as columns:
+                for at in self._lines(line, high):
+                    with spans(w, across, ("x", "tile", "count"), self.rows) as tile:
+                        place = (tile, Span("", ZERO, ONE, ""), columns)
+                        left = self.strip.left(at - line, tile.first)
+
+                        def operand(
+                            origin: Sequence[Dim], columns: Span = columns
+                        ) -> tuple[Load, Sequence[Dim]]:
+                            return panels.at(columns.first, columns.count, origin)
+
+                        emit_tile(
+                            self.found, w, place, self.rows, full, operand, left,
+                            rows_inner=stores_rows(self.found, across, filters),
+                        )  # fmt: skip
+
+    def _lines(self, line: Dim, high: Dim) -> Iterator[Dim]:
+        """A loop over lines of the result, if it has any, under the name that it had."""
+        if self.roles.lines.loop is None:
+            yield ZERO
+            return
+        with self.w.loop(self.roles.lines.variable, line, line + high) as at:
+            yield at
+
+
+# Depthwise convolutions
+
+
+@dataclass
+class _Depthwise:
+    found: Contraction
+    w: Writer
+    roles: Windows
+    panels: Panels
+    strip: _Strip
+
+    def emit(self) -> None:
+        w, (lines, pixels), channels = self.w, self.roles.axes, self.roles.channels
+        self.panels = self.panels.named(w.fresh(self.panels.packed.buffer.name))
+        w.constant(self.panels.packed)
+        self.strip.reserve()
+        own = (lines.loop, pixels.loop, channels)
+        outer = [loop for loop in self.found.nest.loops if loop not in own]
+        with w.nest(outer), spans(w, channels, ("c", "panel", "width"), CHANNELS) as some:
+            names = ("band", "height")
+            with w.tiles(names, lines.positions, self.strip.lines) as (line, high):
+                self.strip.gather(line, high, some.first, some.count)
+                with w.range("y", high) as y:
+                    self._row(line, y, some)
+
+    def _row(self, line: Dim, y: Dim, some: Span) -> None:
+        """Full tiles of positions, then single ones."""
+        w, positions = self.w, self.roles.pixels.positions
+        times = AT_ONCE
+        if positions.is_constant and positions.constant <= AT_ONCE + 2:
+            times = positions.constant
+        tiled = simplify(positions // times, w.bounds)
+        if tiled != 0:
+            w.each(
+                "x_tile", 0, tiled, lambda tile: self._positions(line, y, tile * times, times, some)
+            )
+        rest = tiled * times
+        if rest != positions:
+            w.each("x", rest, positions, lambda x: self._positions(line, y, x, 1, some))
+
+    def _positions(self, line: Dim, y: Dim, x: Dim, times: int, some: Span) -> None:
+        w, found, (lines, pixels) = self.w, self.found, self.roles.axes
+        with w.range("c", some.count) as c:
+            for step in range(times):
+                at = {some.variable: some.first + c}
+                if pixels.loop is not None:
+                    at[pixels.variable] = x + step
+                if lines.loop is not None:
+                    at[lines.variable] = line + y
+                total: Expr = substitute_in(found.start, at)
+                for i, j in product(range(lines.taps), range(pixels.taps)):
+                    total = self._tap(i, j, y, x + step, c, some, total)
+                w.finish(found.after, found.sum, total, at)
+
+    def _tap(self, i: int, j: int, y: Dim, x: Dim, c: Dim, some: Span, total: Expr) -> Expr:
+        lines, pixels = self.roles.axes
+        taps = {lines.tap: Dim.of(i), pixels.tap: Dim.of(j)}
+        origin = [taps[loop.variable] for loop in self.roles.full]
+        weight, _ = self.panels.at(some.first, some.count, origin)
+        weight = replace(weight, index=(*weight.index[:-1], weight.index[-1] + c))
+        place = (y * lines.stride + i * lines.dilation, x * pixels.stride + j * pixels.dilation, c)
+        here = Load(self.strip.buffer, place)
+        return Apply("fma", (here, weight, total))
+
+
+EXAMPLES = (
+    Example(
+        why="windows are contiguous in a strip with a border",
+        target="host",
+        before=CONVOLUTION_NHWC,
+        after="""
+            kernel @conv(...) scratch (%strip: f32[1, 8, 5]) {
+            ...
+              multiply %sums[6, 8] = %strip[0, 0, 0], 5, %w.packed[0], [15, 1, 8]
+            ...""",
+    ),
+    Example(
+        why="positions share the weights of a channel",
+        target="host",
+        before=DEPTHWISE_NHWC,
+        after="""
+            kernel @conv(...) scratch (%strip: f32[1, 8, 8]) {
+            ...
+                  %y[0, c_3] = max(fma(%strip[y_0, 2, c_3], %w.packed[c_3 + 16], ...
+            ...""",
+    ),
+    Example(why="channels that are not last", target="host", before=CONVOLUTION),
+)

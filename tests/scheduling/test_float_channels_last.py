@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images of floats with their channels last: results are those of ONNX Runtime at every size,
+tiles keep the bits of the plain loops, and only the order of taps and channels changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import ModelProto, numpy_helper, parser
+
+from relax_aot import driver
+from relax_aot.driver import Options
+from relax_aot.evaluation.interpret import run_kernel
+from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import Kernel, Multiply, walk
+from relax_aot.scheduling import schedule_contractions
+from relax_aot.scheduling.passes import float_channels_last
+from relax_aot.scheduling.targets import find
+from relax_aot.verify.host import host_model
+from tests.transforms.examples import example_module
+
+Array = NDArray[Any]
+HOST = find("host", ())
+
+WINDOWS = """
+    symbol b in 1..2
+    symbol h in 1..7
+    symbol w in 1..30
+    const %w: f32[{filters}, 3, 3, {depth}] = splat 0.5
+    kernel @conv(%x: f32[b, h, w, {channels}], %w: f32[{filters}, 3, 3, {depth}], %s: f32[{filters}], %z: f32[b, {high}, {wide}, {filters}]) -> (%y: f32[b, {high}, {wide}, {filters}]) {{
+      for n in 0..b {{
+        for f in 0..{filters} {{
+          for i in 0..{high} {{
+            for j in 0..{wide} {{
+              local sum: f32 = %s[f]
+              for k in max(({before} - {stride}*i + {near}) // {apart}, 0)..min((h + {before} - {stride}*i + {near}) // {apart}, 3) {{
+                for l in max(({before} - {stride}*j + {near}) // {apart}, 0)..min((w + {before} - {stride}*j + {near}) // {apart}, 3) {{
+                  {sum}
+                }}
+              }}
+              %y[n, i, j, f] = max((sum + %z[n, i, j, f]), 0.0:f32)
+            }}
+          }}
+        }}
+      }}
+    }}"""  # noqa: E501
+AT = "n, {stride}*i + {apart}*k - {before}, {stride}*j + {apart}*l - {before}"
+
+
+def windows(stride: int, apart: int, *, deep: bool) -> Module:
+    """Convolutions of 3 x 3 windows, whose borders are `apart` wide."""
+    at = AT.format(stride=stride, apart=apart, before=apart)
+    inner = f"for c in 0..2 {{\n sum = fma(%x[{at}, c], %w[f, k, l, c], sum)\n }}"
+    alone = f"sum = fma(%x[{at}, f], %w[f, k, l, 0], sum)"
+    extent = "({0} - 1) // {1} + 1"
+    text = WINDOWS.format(
+        filters=33 if deep else 65, channels=2 if deep else 65, depth=2 if deep else 1,
+        high=extent.format("h", stride), wide=extent.format("w", stride),
+        stride=stride, apart=apart, before=apart, near=apart - 1,
+        sum=inner if deep else alone,
+    )  # fmt: skip
+    module = example_module(text)
+    (weights,) = module.constants
+    drawn = np.random.default_rng(0).normal(size=weights.data.shape).astype(np.float32)
+    return replace(module, constants=(replace(weights, data=drawn),))
+
+
+@pytest.mark.parametrize("deep", [True, False], ids=["channels", "depthwise"])
+@pytest.mark.parametrize(("stride", "apart"), [(1, 1), (2, 1), (1, 2)])
+def test_windows_keep_the_bits_of_the_plain_loops(stride: int, apart: int, deep: bool) -> None:
+    """Sizes below a window, of one tile, and of several with a rest."""
+    module = windows(stride, apart, deep=deep)
+    (plain,) = module.kernels
+    after = schedule_contractions(module, HOST)
+    (tiled,) = after.kernels
+    assert any(isinstance(s, Multiply) for s in walk(tiled.body)) == deep
+    assert any(buffer.name == "strip" for buffer in tiled.scratch)
+    rng = np.random.default_rng(stride + apart)
+    for b, h, w in ((1, 1, 1), (2, 2, 3), (1, 7, 6), (1, 3, 30)):
+        sizes = {"b": b, "h": h, "w": w}
+
+        def draw(kernel: Kernel, sizes: dict[str, int] = sizes) -> list[Array]:
+            shapes = [[dim.evaluate(sizes) for dim in one.shape] for one in kernel.inputs]
+            return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+        given = dict(zip((one.name for one in plain.inputs), draw(plain), strict=True))
+        given["w"] = module.constant_table["w"].data
+        packed = {c.name: c.data for c in after.constants}
+        packed = {
+            one.name: packed[var.name]
+            for one, var in zip(tiled.inputs, after.functions[0].body[0].inputs, strict=True)
+            if var.name in packed
+        }
+        (wanted,) = run_kernel(plain, [given[one.name] for one in plain.inputs], sizes)
+        (found,) = run_kernel(tiled, [{**given, **packed}[one.name] for one in tiled.inputs], sizes)
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_the_order_of_sums_changes_only_where_it_may() -> None:
+    """With ordered sums, the channels stay outside of the taps, and no bit changes."""
+    module = example_module(float_channels_last.EXAMPLES[0].before)
+    plain = module.kernel_table["conv"]
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=shape).astype(np.float32) for shape in ((1, 3, 9), (16, 3, 2))]
+    (wanted,) = run_kernel(plain, inputs, {})
+    last = wanted.transpose(0, 2, 1)
+    exact = np.einsum("ckl,fck->fl", np.stack([inputs[0][0, :, i : i + 8] for i in (0, 1)], 1).astype(np.float64), inputs[1])  # fmt: skip  # noqa: E501
+    for numerics in ("ordered", "blocked"):
+        kernel = float_channels_last.run(module, HOST, numerics).kernel_table["conv"]
+        (found,) = run_kernel(kernel, inputs, {})
+        assert found.shape == (1, 8, 16)
+        assert np.array_equal(found, last) == (numerics == "ordered")
+        np.testing.assert_allclose(found[0].T, exact, rtol=0, atol=6 * 2.0**-24 * 20)
+
+
+NETS = {
+    "residual": """
+        { a = Conv<pads=[1,1,1,1], strides=[2,2]>(x, w0, b0)
+          p = Relu(a)
+          c = Conv<pads=[1,1,1,1], group=20>(p, w1)
+          d = Clip(c, low, high)
+          e = Conv(d, w2, b2)
+          f = Add(e, a)
+          k = Conv<pads=[2,2,2,2], dilations=[2,2]>(f, w3)
+          m = MaxPool<kernel_shape=[2,2], strides=[2,2], pads=[0,0,1,1]>(k)
+          s = GlobalAveragePool(m)
+          y = Mul(m, s) }""",
+    "concatenated": """
+        { a = Conv<pads=[0,2,1,0], group=2>(x, w4)
+          t = HardSwish(a)
+          c = Conv<pads=[1,0,1,0]>(t, w5)
+          e = Sigmoid(c)
+          d = Concat<axis=1>(e, c)
+          y = Conv<pads=[1,1,1,1], strides=[1,2]>(d, w6) }""",
+}
+SHAPES = {
+    "w0": (20, 4, 3, 3), "b0": (20,), "w1": (20, 1, 3, 3), "w2": (20, 20, 1, 1), "b2": (20,),
+    "w3": (36, 20, 3, 3), "w4": (40, 2, 2, 3), "w5": (24, 40, 3, 1), "w6": (17, 48, 3, 3),
+}  # fmt: skip
+
+
+def net(name: str) -> ModelProto:
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n,4,h,w] x) => (float[?,?,?,?] y) {NETS[name]}""")
+    rng = np.random.default_rng(1)
+    arrays = {name: rng.normal(size=shape) for name, shape in SHAPES.items()}
+    arrays |= {"low": np.array(-1.0), "high": np.array(6.0)}
+    for name, array in arrays.items():
+        if any(name in node.input for node in model.graph.node):
+            tensor = numpy_helper.from_array(array.astype(np.float32), name)
+            model.graph.initializer.append(tensor)
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETS)
+def test_nets_give_the_results_of_onnx_runtime(name: str) -> None:
+    model = net(name)
+    options = Options(bounds={"n": (1, 3), "h": (3, 40), "w": (3, 40)}, name="m", check=True)
+    project = driver.compile_model(model, options=options)
+    assert b"_nhwc" in project.files[project.units[0]]
+    host = host_model(project, sanitize=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    rng = np.random.default_rng(2)
+    for n, h, w in ((1, 3, 3), (2, 5, 40), (3, 17, 4), (1, 40, 40), (1, 7, 31)):
+        x = rng.normal(size=(n, 4, h, w)).astype(np.float32)
+        (theirs,) = session.run(None, {"x": x})
+        wanted = np.asarray(theirs)
+        scale = float(np.abs(wanted).max())
+        np.testing.assert_allclose(host(x=x)["y"], wanted, rtol=1e-4, atol=1e-5 * scale)
