@@ -12,7 +12,79 @@
 
 #include <stdint.h>
 
+#include "dsp.h"
 #include "mve.h"
+
+#if defined(RAOT_DSP) && !defined(RAOT_MVE)
+/* The sum of contiguous bytes, each exclusive or that of `flip`: USADA8 adds four. */
+static inline int32_t raot_sum_four_bytes(const uint8_t *from, int32_t count, uint32_t flip)
+{
+    const uint8x4_t zero = (uint8x4_t)0u;
+    uint32_t sum = 0u;
+
+    for (; count >= 8; count -= 8) {
+        sum = __usada8((uint8x4_t)(raot_dsp_load(from) ^ flip), zero, sum);
+        sum = __usada8((uint8x4_t)(raot_dsp_load(from + 4) ^ flip), zero, sum);
+        from += 8;
+    }
+    for (; count > 0; count--) {
+        sum += *from++ ^ (flip & 0xFFu);
+    }
+    return (int32_t)sum;
+}
+
+/* Four contiguous channels: sums of up to 256 bytes fit the halves of a word. */
+static inline void raot_sum_four_channels(int32_t *sums, const uint8_t *image, int32_t count0,
+                                          int32_t step0, int32_t count1, int32_t step1,
+                                          uint32_t flip)
+{
+    const int32_t most = count0 * count1 * (int32_t)(flip & 0xFFu);
+    uint32_t kept[4] = {0u, 0u, 0u, 0u};
+
+    for (int32_t i = 0; i < count0; i++) {
+        const uint8_t *from = image + i * step0;
+        for (int32_t left = count1; left > 0; left -= 256) {
+            uint32_t even = 0u;
+            uint32_t odd = 0u;
+            for (int32_t j = left < 256 ? left : 256; j > 0; j--) {
+                const uint32_t x = raot_dsp_load(from) ^ flip;
+                even += x & 0xFF00FFu;
+                odd += x >> 8 & 0xFF00FFu;
+                from += step1;
+            }
+            kept[0] += even & 0xFFFFu;
+            kept[1] += odd & 0xFFFFu;
+            kept[2] += even >> 16;
+            kept[3] += odd >> 16;
+        }
+    }
+    for (int32_t k = 0; k < 4; k++) {
+        sums[k] = (int32_t)kept[k] - most;
+    }
+}
+
+static inline void raot_sum_channels_s8(int32_t *sums, const int8_t *image, int32_t count0,
+                                        int32_t step0, int32_t count1, int32_t step1)
+{
+    raot_sum_four_channels(sums, (const uint8_t *)image, count0, step0, count1, step1, 0x80808080u);
+}
+
+static inline void raot_sum_channels_u8(int32_t *sums, const uint8_t *image, int32_t count0,
+                                        int32_t step0, int32_t count1, int32_t step1)
+{
+    raot_sum_four_channels(sums, image, count0, step0, count1, step1, 0u);
+}
+
+static inline int32_t raot_sum_line_s8(const int8_t *from, int32_t count)
+{
+    return raot_sum_four_bytes((const uint8_t *)from, count, 0x80808080u) - 128 * count;
+}
+
+static inline int32_t raot_sum_line_u8(const uint8_t *from, int32_t count)
+{
+    return raot_sum_four_bytes(from, count, 0u);
+}
+#endif
 
 #if defined(RAOT_MVE)
 #define RAOT_SUM_BYTES_FORM(suffix, byte, LANES, WIDE, TOTAL)                                    \
@@ -98,8 +170,25 @@ RAOT_SUM_BYTES_FORM(u8, uint8_t, uint16x8_t, u, uint32_t)
         sums[c] = sum;                                                                           \
     }
 #else
-#define RAOT_SUM_BYTES(suffix)                                          \
-    for (int32_t c = 0; c < channels; c++) {                            \
+#if defined(RAOT_DSP)
+#define RAOT_SUM_BYTES(suffix)                                                                 \
+    int32_t first = 0;                                                                         \
+    for (; channel_step == 1 && first + 4 <= channels; first += 4) {                           \
+        raot_sum_channels_##suffix(sums + first, image + first, count0, step0, count1, step1); \
+    }                                                                                          \
+    for (; step1 == 1 && first < channels; first++) {                                          \
+        int32_t sum = 0;                                                                       \
+        for (int32_t i = 0; i < count0; i++) {                                                 \
+            sum += raot_sum_line_##suffix(image + first * channel_step + i * step0, count1);   \
+        }                                                                                      \
+        sums[first] = sum;                                                                     \
+    }                                                                                          \
+    RAOT_SUM_BYTES_APART(first)
+#else
+#define RAOT_SUM_BYTES(suffix) RAOT_SUM_BYTES_APART(0)
+#endif
+#define RAOT_SUM_BYTES_APART(FIRST)                                     \
+    for (int32_t c = FIRST; c < channels; c++) {                        \
         int32_t sum = 0;                                                \
         for (int32_t i = 0; i < count0; i++) {                          \
             for (int32_t j = 0; j < count1; j++) {                      \
