@@ -68,6 +68,8 @@ class KernelCode:
 
     parts: str
     body: str
+    functions: tuple[str, ...] = ()
+    """Names of the parts."""
 
     @property
     def text(self) -> str:
@@ -90,6 +92,8 @@ class PrintedFunction:
     types: dict[str, DType]
     """Element types of buffers, by their names in the kernel."""
     parts: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Of the parts."""
     chunks: Mapping[int, Chunk] = field(default_factory=dict)
     """By the identity of each loop that threads share."""
     copies: Mapping[str, Buffer] = field(default_factory=dict)
@@ -283,6 +287,7 @@ def _part(printer: Printer, loop: For, variable: str, scope: Scope) -> str:
     counted = stem(loop.variable)
     role = role_of(counted)
     name = function.claimed.claim(f"{function.name}_{'loop_body' if role == counted else role}")
+    function.names.append(name)
     function.parts.append(
         f"/* One iteration of the loop over {variable} in {function.name}. */\n"
         f"RAOT_INLINE static inline void {name}({', '.join(used.declarations)})\n"
@@ -309,6 +314,7 @@ def _parallel(printer: Printer, loop: For, scope: Scope, depth: int) -> None:
     used = _used_in(function, body, loop, scope)
     copies = {c: function.copies[name] for name, c in used.buffers if name in function.copies}
     name = part_name(function.name, loop, function.claimed)
+    function.names.append(name)
     function.parts.append(functions(name, variable, function.name, used, body, copies))
     start, stop = (scope.dim(end) for end in (loop.start, loop.stop))
     elements = (f"(size_t)({scope.dim(b.type.elements)})" for b in copies.values())
@@ -429,4 +435,4 @@ def print_kernel(
         sizes = [c for name, c in symbols.items() if name in hints.sizes and c in words]
         # Frama-C refuses an annotation of a declaration.
         first += [f"    /*@ split {c}; */ (void){c};\n" for c in sizes]
-    return KernelCode("".join(own.parts), "".join(first) + text)
+    return KernelCode("".join(own.parts), "".join(first) + text, tuple(own.names))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -41,6 +41,12 @@ class Reserved:
 
     foreign: frozenset[str]
     functions: frozenset[str]
+
+    def and_functions(self, names: Iterable[str]) -> Reserved:
+        return replace(self, functions=self.functions.union(names))
+
+    def without(self, names: Iterable[str]) -> Reserved:
+        return replace(self, functions=self.functions.difference(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +272,11 @@ def make_contexts(
     reserved = Reserved(foreign, frozenset([*taken, *(c for one in named for c in one.values())]))
     contexts = []
     for (plan, interface, _), (symbols, values), c_names in zip(parts, scopes, named, strict=True):
-        kernels = {
-            k.name: _kernel_text(k, c_names[k.name], symbols, plan.module.bounds, reserved, form)
-            for k in plan.kernels
-        }
+        kernels: dict[str, KernelText] = {}
+        for k in plan.kernels:
+            text = _kernel_text(k, c_names[k.name], symbols, plan.module.bounds, reserved, form)
+            kernels[k.name] = text
+            reserved = reserved.and_functions(text.code.functions)
         contexts.append(RunContext(plan, interface, symbols, values, kernels, annotate))
     return _shared(contexts, reserved, sharing, form)
 
@@ -336,7 +343,8 @@ def _shared(
         text = context.kernels[kernel.name]
         general = replace(general, name=text.c_name)
         bounds = context.plan.module.bounds
-        return _code(general, text.buffers, context.symbols, bounds, reserved, form, numbers)
+        others = reserved.without(text.code.functions)
+        return _code(general, text.buffers, context.symbols, bounds, others, form, numbers)
 
     marked = [
         (
