@@ -33,7 +33,7 @@
 #define RAOT_DOT2_LANES 16
 #define RAOT_DOT2_WIDE 1
 #define RAOT_DOT2_STEP 16
-#define RAOT_DOT2_HIGH 12
+#define RAOT_DOT2_HIGH 8
 typedef __m512i raot_dots;
 
 static inline raot_dots raot_dots_load(const void *from)
@@ -197,6 +197,10 @@ raot_dot2_rows(int32_t rows, const int32_t wide, int32_t *sums, const int16_t *l
         RAOT_DOT2_CASE(3)
         RAOT_DOT2_CASE(4)
         RAOT_DOT2_CASE(5)
+#if RAOT_DOT2_HIGH > 6
+        RAOT_DOT2_CASE(6)
+        RAOT_DOT2_CASE(7)
+#endif
     default:
         raot_dot2_block(RAOT_DOT2_HIGH, wide, sums, left, right, bias, depth, sum_step, bias_row,
                         bias_column);
@@ -233,14 +237,11 @@ raot_dot2_i16_unpacked(int32_t *sums, const int16_t *left, const int16_t *right,
         const int16_t *const x = right + (c - inside) * depth + 2 * inside;
         int32_t r = 0;
         while (r < rows) {
-            /* Remaining rows are split evenly: 8 rows are 4 and 4, not 6 and 2. */
+            /* Remaining rows are split evenly: of 6 at most, 8 rows are 4 and 4, not 6 and 2. */
             const int32_t left_over = rows - r;
             int32_t high = left_over < RAOT_DOT2_HIGH ? left_over : RAOT_DOT2_HIGH;
             if (left_over > RAOT_DOT2_HIGH && left_over < 2 * RAOT_DOT2_HIGH) {
                 high = (left_over + 1) / 2;
-            }
-            if (high != RAOT_DOT2_HIGH) {
-                high = high < 5 ? high : 5;
             }
             int32_t *const to = sums + r * sum_step + c;
             const int16_t *const by = left + r * depth;
