@@ -6,9 +6,10 @@ kernels access, element by element, is stored with axis 1 behind the others. Vec
 store the channels of a position at once, and windows are contiguous. Inputs, results and states of
 the model keep their layout.
 
-For devices with matrix units, these are the images of bytes and of half precision of which windows
-are read, where the channels of a pixel are whole vectors: threads copy 16 bytes at once rather than
-gather them. The loops over channels become inner loops, so that adjacent threads have neighbors.
+For devices with matrix units, these are the images of half precision of which windows are read,
+where the channels of a pixel are whole vectors: threads copy 16 bytes at once rather than gather
+them. Copies of bytes, which have zero points, would take more registers than there are. The loops
+over channels become inner loops, so that adjacent threads have neighbors.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.ir.loops import Buffer, For, Kernel, Load, Micro, Stmt, Store, expressions, walk
 from relax_aot.ir.rewrite import map_accesses
-from relax_aot.ir.types import TensorType
+from relax_aot.ir.types import DType, TensorType
 from relax_aot.scheduling.apply import is_finite
 from relax_aot.scheduling.contraction import BYTES, contraction_of, symbols_of, weighted
 from relax_aot.scheduling.devices.copies import BYTES as VECTOR_BYTES
@@ -157,7 +158,7 @@ EXAMPLES = (
 
 def run(module: Module, target: Target) -> Module:
     """Every image that may be, for targets whose vectors hold channels."""
-    if not target.channels_last and not (target.matrices and target.partial_sums > 1):
+    if not target.channels_last and not (_halves(target) and target.partial_sums > 1):
         return module
     chosen = _chosen(module, target)
     changed = changed_by(module, chosen)
@@ -207,6 +208,11 @@ def operands(kernel: Kernel, call: Call) -> Iterator[tuple[Buffer, Var]]:
     yield from zip((*kernel.outputs, *kernel.scratch), call.outs, strict=True)
 
 
+def _halves(target: Target) -> tuple[DType, ...]:
+    """The types of half precision for which there are matrix units."""
+    return tuple(kind for kind in target.matrices if kind.is_half)
+
+
 def _chosen(module: Module, target: Target) -> set[Var]:
     """Images that every kernel can access in either layout, and that a contraction does access."""
     table, calls = module.kernel_table, kernel_calls(module)
@@ -251,10 +257,11 @@ def agreeing(module: Module, chosen: set[Var]) -> set[Var]:
 
 
 def _is_image(buffer: Buffer, target: Target) -> bool:
-    """Bytes, or values for matrix units, with channels and one more axis longer than 1 at least."""
+    """Bytes, or on devices half-precision values, with channels and one more axis longer than 1 at
+    least."""
     extents = buffer.shape[2:]
     return (
-        buffer.dtype in (target.matrices or BYTES)
+        buffer.dtype in (_halves(target) if target.device else BYTES)
         and len(extents) > 0
         and buffer.shape[1] != 1
         and any(dim != 1 for dim in extents)
