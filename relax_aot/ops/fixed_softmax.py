@@ -15,7 +15,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, Local, Select, apply, binary
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._fixed import (
     divided,
@@ -36,6 +36,7 @@ SUM_BITS = 12
 INTERCEPT, SLOPE = 1515870810, -1010580540
 TWO_BITS_ONE = 1 << 29
 GREATEST = 2**31 - 1
+UINT8_MAX = 255
 
 
 def deduce(x: TensorType, table: TensorType, *, to: DType) -> TensorType:
@@ -59,9 +60,9 @@ def lower(k: KernelBuilder, x: Buffer, table: Buffer, y: Buffer, *, to: DType) -
             k.assign(peak, apply("max", peak, x[row + j]))
 
         def exponential(j: tuple[Dim, ...]) -> Expr:
-            # The peak is not below x, so the byte is the difference itself.
-            below = Cast(binary("-", Cast(peak, I32), Cast(x[row + j], I32)), DType.U8)
-            return table[(k.placed("difference", Cast(below, I64), 0, table.shape[0] - 1),)]
+            return table[
+                (step_below(k, binary("-", Cast(peak, I32), Cast(x[row + j], I32)), table),)
+            ]
 
         total = k.local("total", I32, 0)
         with k.loops(x.shape[-1]) as j:
@@ -73,6 +74,16 @@ def lower(k: KernelBuilder, x: Buffer, table: Buffer, y: Buffer, *, to: DType) -
             share = divided(k, high_product(scale, exponential(j)), places)
             code = apply("min", share + Lit(low, I32), Lit(high, I32))
             k.store(y[row + j], Cast(code, to))
+
+
+def step_below(k: KernelBuilder, difference: Expr, table: Buffer) -> Dim:
+    """Where a table of steps below the largest byte has that of a difference of bytes: the largest
+    is not below, so a byte holds the difference, whatever is known of it."""
+    below: Expr = Cast(difference, DType.U8)
+    last = table.shape[0] - 1
+    if not last.is_constant or last.constant < UINT8_MAX:
+        below = apply("min", Cast(below, I32), Cast(Index(last), I32))
+    return k.placed("difference", Cast(below, I64), 0, last)
 
 
 def _reciprocal(k: KernelBuilder, total: Local, zeros: Local) -> Local:
@@ -136,6 +147,8 @@ def samples(rng: np.random.Generator) -> list[Sample]:
         Sample((b, table(1.5)), {"to": DType.U8}, fixed=(256,)),
         Sample((same, table(0.1)), {"to": DType.I8}, symbolic=False),
         Sample((a, table(0.2)[:68]), {"to": DType.I8}, fixed=(68,)),
+        # What lies behind a table would show.
+        Sample((a, table(0.01)[:40]), {"to": DType.I8}, fixed=(40,)),
     ]
 
 
