@@ -161,10 +161,18 @@ def stored(value: Expr, dtype: DType, scope: Scope) -> str:
         if isinstance(value, Cast) and dtype.is_stored_float:
             return _narrow_code(value, scope)
     if _encoded(dtype):
-        return f"raot_{computed(dtype).value}_to_{dtype.value}({expr_c(value, scope)})"
+        return f"raot_{computed(dtype).value}_to_{dtype.value}({_unrounded(value, dtype, scope)})"
     text, binds = _expr(_unwidened(value), scope)
     byte = isinstance(value, Load | Local | Cast | Lit)
     return text if dtype is not DType.BOOL or byte else f"(uint8_t){within(text, binds, UNARY)}"
+
+
+def _unrounded(value: Expr, dtype: DType, scope: Scope) -> str:
+    """A value without the rounding that memory of `dtype` does anyway."""
+    rounds = dtype.is_half and isinstance(value, Cast) and value.dtype is dtype
+    if rounds and isinstance(value, Cast) and computed(value.value.dtype) is DType.F32:
+        return expr_c(value.value, scope)
+    return expr_c(value, scope)
 
 
 def expr_c(expr: Expr, scope: Scope) -> str:
@@ -358,6 +366,8 @@ def _cast(cast: Cast, scope: Scope) -> tuple[str, int]:
         return _bits(cast, scope)
     if target.is_half:
         single = value if source is DType.F32 else _cast_c(DType.F32, value, binds)
+        if cast.value.dtype.is_int and cast.value.dtype.bytes == 1:  # it has these values
+            return single, ATOM if source is DType.F32 else UNARY
         return f"raot_{target.value}_round({single})", ATOM
     if target.is_stored_float:
         return f"raot_{target.value}_to_f32({_narrow_code(cast, scope)})", ATOM

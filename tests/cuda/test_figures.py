@@ -185,6 +185,16 @@ func @main(%x: f16[n, 768], %w: f16[768, 768], %b: f16[768]) {
 }"""
 
 
+DECODED = """
+symbol n in 1..4096
+func @main(%x: f16[n, 768], %w: i8[768, 768], %s: f16[768, 1], %b: f16[768]) {
+  %f: f16[768, 768] = cast(%w) {to=f16}
+  %d: f16[768, 768] = mul(%f, %s)
+  %y: f16[n, 768] = gemm(%x, %d, %b) {trans_b=true}
+  return %y
+}"""
+
+
 def heads(size: int, score: str, *operands: str) -> str:
     """Attention of half-precision values. `score`: what makes %scores of %sums."""
     inputs = "".join(f", {one}" for one in operands)
@@ -365,6 +375,9 @@ SUBJECTS = {
         .replace(", %w[c, d, k, l], sum)", " * %w[c, d, k, l]))"),
         None,
         lambda loop: len(loop.instructions) <= 4.6 * loop.mix["HMMA"],
+    ),
+    "product f16, weights of bytes": Subject(
+        DECODED, None, lambda loop: len(loop.instructions) <= 4.4 * loop.mix["HMMA"]
     ),
     "convolution f16, channels last": Subject(
         HALF_WINDOWS, None, lambda loop: len(loop.instructions) <= 2.5 * loop.mix["HMMA"]
