@@ -175,8 +175,9 @@ def test_a_profile_adds_up_and_ranks_by_work() -> None:
     assert abs(found.instructions - found.as_shipped) < 0.05 * found.as_shipped
     counts = [row.instructions for row in found.kernels]
     assert counts == sorted(counts, reverse=True)
-    # The recurrence has most multiply-adds of this model. Others share the functions of tiles.
-    assert found.kernels[0].origin.startswith("/gru/")
+    # Functions of tiles serve several kernels. Of kernels, the recurrence has most work.
+    first = next(row for row in found.kernels if row.origin)
+    assert first.origin.startswith("/gru/")
 
 
 MISREAD = """

@@ -133,7 +133,7 @@ def test_an_assumption_that_cannot_be_read(assume: str, said: str) -> None:
     ("wrong", "said"),
     [
         ({"optimize": "fast"}, "optimize is one of speed, size, memory, not 'fast'"),
-        ({"quantize": "int9"}, "quantize is one of int8, int8w, int4w, int8d, int4d, not 'int9'"),
+        ({"quantize": "int9"}, "quantize is one of int8, int8w, int4w, int8d, int4d, q8_0"),
         ({"weights": "text"}, "weights are one of"),
         ({"bounds": {"n": "9", "m": 9}}, "the bound of n is a number or a pair"),
         ({"bounds": {"n": (1, 2, 3), "m": 9}}, "the bound of n is a number or a pair"),
