@@ -53,9 +53,10 @@ class Links:
         if key in self.first:
             self.stay.append(self.places(key))
 
-    def keep_value(self, value: Var) -> None:
+    def keep_value(self, value: Var, name: str = "") -> None:
+        """All places of a value, or of a constant as a call reads it, which has a name there."""
         for axis in range(value.type.rank):
-            self.keep(self.axis(value.name, axis))
+            self.keep(self.axis(name or value.name, axis))
 
     def tie(self, one: Array, other: Array) -> None:
         self.pairs.append((one, other))
@@ -101,7 +102,9 @@ def links_of(module: Module, kernels: dict[int, Plain | None]) -> Links:
         if plain is not None:
             _kernel(links, number, call, names, plain)
         elif call.op != "view":
-            for value in (*call.inputs, *call.outs):
+            for name, value in zip(names, call.inputs, strict=True):
+                links.keep_value(value, name)
+            for value in call.outs:
                 links.keep_value(value)
     for value in (*main.params, *main.results):
         links.keep_value(value)

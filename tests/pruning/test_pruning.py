@@ -305,3 +305,26 @@ def test_numbers_that_are_not_computed_are_unknown() -> None:
     """
     module = parse(text)
     assert pruning.run(module) is module
+
+
+CARRIED = """
+  p = MatMul(x, w)
+  last, all = Scan<num_scan_inputs = 1, body = step (float[1, 4] h, float[4] one)
+      => (float[1, 4] next, float[4] row) {
+    next = Add(h, one)
+    row = ReduceSum<keepdims = 0>(next, first)
+  }>(begin, p)
+"""
+
+
+def test_constants_of_loops_stay() -> None:
+    """The state of a loop begins with a constant, whose places nothing else names."""
+    weights = {
+        "w": np.array([[1, 2, 0, 4], [0, 1, 0, 3], [2, 2, 0, 1]], F32),
+        "begin": np.array([[1, 2, 3, 4]], F32),
+        "first": np.array([0], np.int64),
+    }
+    signature = "g (float[n, 3] x) => (float[1, 4] last, float[n, 4] all)"
+    before = lowered(model_of(signature, CARRIED, weights))
+    assert any(call.op not in ("call_kernel", "view") for call in before.main.body)
+    assert pruning.run(before) is before
