@@ -156,7 +156,8 @@ def _rewritten(
         work.call(number, call, kernels.get(number), [t for t in sums if t.call == number])
         for number, call in enumerate(main.body)
     )
-    assert body != main.body, "nothing goes by what is called gone"
+    if body == main.body:
+        return module  # only places that no loop runs along are gone
     functions = (replace(main, body=body), *module.functions[1:])
     used = {value.name for f in functions for call in f.body for value in call.inputs}
     called = {
