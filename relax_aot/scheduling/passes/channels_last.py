@@ -209,7 +209,7 @@ def operands(kernel: Kernel, call: Call) -> Iterator[tuple[Buffer, Var]]:
 
 
 def _halves(target: Target) -> tuple[DType, ...]:
-    """The types of half precision for which there are matrix units."""
+    """The types of half precision that matrix units multiply."""
     return tuple(kind for kind in target.matrices if kind.is_half)
 
 

@@ -216,12 +216,12 @@ def _convolution(
     places: list[Load | Store] = [*stores, *(load for load in loads if len(load.index) > 2)]
     if any(len(p.index) < 3 or own not in p.index[1].symbols for p in places):
         return None
-    if not _has_channels(image, roles, found):
+    if not _has_channels(image, roles):
         return None
     return {image.buffer.name, *(place.buffer.name for place in places)}
 
 
-def _has_channels(image: Load, roles: Windows, found: Contraction) -> bool:
+def _has_channels(image: Load, roles: Windows) -> bool:
     """Whether axis 1 of an image are channels, and windows move along the others."""
     moving = {name for axis in roles.axes for name in (axis.variable, axis.tap)}
     return len(image.index) > 2 and not moving & image.index[1].symbols
