@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import lcm, prod
 from typing import Any
@@ -124,8 +124,7 @@ class Bounds:
     def with_range(self, name: str, low: int, high: int) -> Bounds:
         ranges = tuple(sorted({**self._table, name: (int(low), int(high))}.items()))
         raised = tuple(pair for pair in self.raised if pair[0] != name)
-        made = Bounds(ranges, self.facts, self.equalities, self.raisable, raised)
-        return made._after(name, self)
+        return Bounds(ranges, self.facts, self.equalities, self.raisable, raised)
 
     def with_ranges(self, ranges: Mapping[str, tuple[int, int] | None]) -> Bounds:
         """With further names; those without a range are none."""
@@ -142,18 +141,7 @@ class Bounds:
         if after == made.range(name):
             return made
         raised = (*made.raised, (name, after))
-        return replace(made, raised=raised)._after(name, self)
-
-    def _after(self, name: str, before: Bounds) -> Bounds:
-        if not self.facts and not self.equalities:
-            self.__dict__["_before"] = (name, before)
-        return self
-
-    @cached_property
-    def _before(self) -> tuple[str, Bounds] | None:
-        """The range that was given last and what was known without it, where nothing relates
-        symbols: what does not speak of that symbol has the same interval there."""
-        return None
+        return replace(made, raised=raised)
 
 
 GREATEST = 2**31 - 1
@@ -169,8 +157,6 @@ def interval(dim: Dim, bounds: Bounds) -> tuple[int, int]:
     or the box is small. Highs count as they are."""
     if dim.is_constant:
         return dim.constant, dim.constant
-    while (before := bounds._before) and before[0] not in dim.symbols:
-        bounds = before[1]
     cached: tuple[int, int] | None = bounds._cache.get(dim)
     if cached is None:
         found = _related if bounds.facts or bounds.equalities else _interval
@@ -232,16 +218,29 @@ def _factors(dim: Dim, fact: Dim, inner: Bounds) -> list[Dim]:
 
 
 def _interval(dim: Dim, bounds: Bounds) -> tuple[int, int]:
+    """Without relations. It follows from the ranges of its own symbols alone, so boxes that
+    differ in other symbols share it."""
     if dim.is_constant:
         return dim.constant, dim.constant
-    natural, names = _natural(dim, bounds), sorted(dim.symbols)
+    return _in_box(dim, tuple(bounds.range(name) for name in dim.sorted_symbols))
+
+
+@lru_cache(maxsize=1 << 16)
+def _in_box(dim: Dim, box: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+    names = dim.sorted_symbols
+    bounds = Bounds(tuple(zip(names, box, strict=True)))
+    natural = _natural(dim, bounds)
     factors = [factor for _, monomial in dim.terms for factor in monomial]
     if len(factors) == len({atom for atom, power in factors if atom in names and power == 1}):
         return natural  # exact, as each symbol occurs once, in no atom
-    signs = {name: direction(dim, name, bounds) for name in names}
-    if all(signs.values()):
-        at_low = {n: bounds.range(n)[0 if signs[n] > 0 else 1] for n in names}
-        at_high = {n: bounds.range(n)[1 if signs[n] > 0 else 0] for n in names}
+    at_low: dict[str, int] = {}
+    at_high: dict[str, int] = {}
+    for name in names:
+        sign = direction(dim, name, bounds)
+        if not sign:
+            break
+        at_low[name], at_high[name] = bounds.range(name)[::sign]
+    else:
         return dim.evaluate(at_low), dim.evaluate(at_high)
     ranges = [bounds.range(name) for name in names]
     small = prod(stop - start + 1 for start, stop in ranges) <= 4096
@@ -274,6 +273,8 @@ def _step(dim: Dim, name: str, bounds: Bounds) -> tuple[int, int]:
             ends = (c * least, c * most)
         else:
             term = Dim(((c, monomial),))
+            if name not in term.symbols:
+                continue
             ends = _natural(term.substitute({name: Dim.of(name) + 1}) - term, bounds)
         low, high = low + min(ends), high + max(ends)
     return low, high

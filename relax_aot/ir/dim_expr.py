@@ -132,6 +132,10 @@ class Dim:
         return frozenset(a for part in self.parts for a in part.atoms if isinstance(a, str))
 
     @cached_property
+    def sorted_symbols(self) -> tuple[str, ...]:
+        return tuple(sorted(self.symbols))
+
+    @cached_property
     def symbol(self) -> str | None:
         """The symbol that this is, if it is one alone."""
         if len(self.terms) == 1 and self.terms[0][0] == 1 and len(self.terms[0][1]) == 1:

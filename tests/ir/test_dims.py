@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relax_aot.ir import bounds as bounds_module
 from relax_aot.ir.dims import (
     Bounds,
     Dim,
@@ -132,6 +134,39 @@ def test_bounds_of_sizes_that_are_not_monotone() -> None:
     assert maximize(128 - n, bounds) == Dim.of(127)
     assert interval(n - n // 2, bounds) == (1, 5000)
     assert maximize(n % 8, bounds).evaluate({"n": 3}) >= 3
+
+
+def test_the_work_for_nested_sizes_grows_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that broadcast one after the other: each holds the one before four times."""
+    steps = 0
+    real = bounds_module._step
+
+    def step(*given: Any) -> tuple[int, int]:
+        nonlocal steps
+        steps += 1
+        return real(*given)
+
+    monkeypatch.setattr(bounds_module, "_step", step)
+    bounds = Bounds.of({f"{name}{i}": (1, 30) for name in ("p", "q") for i in range(6)})
+    needed = []
+    size = Dim.of("p0") * Dim.of("q0") // 4
+    for i in range(1, 6):
+        other = Dim.of(f"p{i}") * Dim.of(f"q{i}") // 4
+        size = dim_max(size, other) * dim_min(1, size, other)
+        before = steps
+        assert interval(size, bounds) == (0, 225)
+        needed.append(steps - before)
+    assert max(needed) <= 100
+
+
+def test_boxes_share_the_intervals_of_sizes_without_the_symbol_that_differs() -> None:
+    size = dim_max(Dim.of("p") * Dim.of("q") // 3, Dim.of("p") * 2 // Dim.of("q"))
+    boxes = [Bounds.of({"p": (1, 30), "q": (2, 30), "r": (0, high)}) for high in range(9)]
+    before = bounds_module._in_box.cache_info().misses
+    first = interval(size, boxes[0])
+    once = bounds_module._in_box.cache_info().misses
+    assert {interval(size, box) for box in boxes} == {first}
+    assert bounds_module._in_box.cache_info().misses == once > before
 
 
 @pytest.mark.parametrize("text", ["", "n +", "n ** 2", "(n", "n // 0", "min(n", "3n", "n $ 2"])
