@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.ops._op import Array
 from relax_aot.verify.compare import Tolerance, compare
 from relax_aot.verify.host import StatusError
+from relax_aot.verify.library import FILL
+from relax_aot.verify.program import to_bytes
 
 
 def parsed(text: str) -> onnx.ModelProto:
@@ -164,3 +167,68 @@ def test_a_scan_in_both_directions() -> None:
             for name, shape in (("x", (b, t, 3)), ("gate", (t, b)), ("h", (b, 3)))
         }
         check(host, SCANNED, **arrays)
+
+
+SUMMED = parsed("""
+agraph (float[n] h, float[t, m] x) => (float[k] last, float[t, l] y)
+{
+    last, y = Scan <num_scan_inputs = 1, body = body
+        (float[k] s, float[m] row) => (float[k] s2, float[k] twice)
+    {
+        s2 = Add (s, row)
+        twice = Add (s2, s2)
+    }> (h, x)
+}
+""")
+COMPRESSED = parsed("""
+agraph (float[n] h, float[t, m] x) => (float[k] last, float[t, l] y)
+{
+    last, y = Scan <num_scan_inputs = 1, body = body
+        (float[k] s, float[m] row) => (float[l] part, float[l] same)
+    {
+        zero = Constant <value = float {0.0}> ()
+        positive = Greater (row, zero)
+        part = Compress <axis = 0> (row, positive)
+        same = Identity (part)
+    }> (h, x)
+}
+""")
+
+
+KEPT: dict[str, int | tuple[int, int]] = {"n": (0, 3), "t": (1, 3), "m": (0, 4)}
+
+
+def test_a_scan_requires_that_its_state_keeps_its_size() -> None:
+    conditions = rx.load(SUMMED, bounds=KEPT).conditions
+    for n, m in product(range(4), range(5)):
+        sizes = {"n": n, "t": 1, "m": m}
+        holds = all(c.left.evaluate(sizes) == c.right.evaluate(sizes) for c in conditions)
+        assert holds == (m in (n, 1))
+    assert {c.relation for c in conditions} == {"=="}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [SUMMED, COMPRESSED], ids=["broadcast", "data-dependent"])
+def test_the_state_of_a_scan_keeps_its_size(model: onnx.ModelProto) -> None:
+    """Where ONNX Runtime has an answer, it is the same; elsewhere no output is written."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    errors = onnxruntime.capi.onnxruntime_pybind11_state
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    host = rx.compile(model, bounds=KEPT, name="kept").host(sanitize=True)
+    fits = 0
+    for n, t, m, negative in product((0, 1, 3), (1, 3), range(5), (0, 1)):
+        h, x = np.arange(n, dtype=np.float32), np.full((t, m), 2, np.float32)
+        x[:, :negative] = -1
+        try:
+            expected = session.run(None, {"h": h, "x": x})
+        except (errors.Fail, errors.InvalidArgument):
+            result = host.runner.run([n, t, m], [to_bytes(h), to_bytes(x)])
+            assert (result.status, result.guards_ok) == (-5, True)
+            assert all((output == FILL ^ 0xFF).all() for output in result.outputs)
+            continue
+        fits += 1
+        for found, wanted in zip(host(h=h, x=x).values(), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    assert fits >= 14

@@ -51,6 +51,8 @@ class _Repetition:
     capped: bool = False
     offset: int = 0
     """Results of the body before the carried values."""
+    steady: bool = False
+    """Whether the operator requires that carried values keep their sizes."""
     grown: list[Grown] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -71,10 +73,12 @@ class _Repetition:
             values = [*before(body, iteration), *params, *after(body, iteration)]
             found = self._imported(body, values)
             changed = self._differing(params, found)
-            if not changed:
+            checked = [p for p in changed if self.steady and self._may_stay(p, params, found)]
+            if changed == checked:
+                found = self._as_begun(body, params, found, checked)
                 return self._closed(body, iteration, params, found)
             self._restore(kept)
-            self._grow(changed)
+            self._grow([place for place in changed if place not in checked])
         raise Refused("the sizes of its carried values do not converge")
 
     def _imported(self, body: FunctionBuilder, values: Sequence[Var]) -> list[Var]:
@@ -122,6 +126,41 @@ class _Repetition:
         grown = {(g.carried, g.axis) for g in self.grown}
         changed = differing(params, results, self.node.builder)
         return [place for place in changed if place not in grown]
+
+    def _may_stay(
+        self, place: tuple[int, int], params: Sequence[Var], found: Sequence[Var]
+    ) -> bool:
+        """Run time may find that a size is the one that the iteration began with: of the operands
+        of a sum, either may have the size 1."""
+        number, axis = place
+        begun = params[number].type.shape[axis]
+        change = found[self.offset + number].type.shape[axis] - begun
+        low, high = interval(change, self.node.builder.bounds)
+        return low <= 0 <= high
+
+    def _as_begun(
+        self,
+        body: FunctionBuilder,
+        params: Sequence[Var],
+        found: Sequence[Var],
+        places: Sequence[tuple[int, int]],
+    ) -> list[Var]:
+        """Results of the body; at these places they have the sizes that an iteration begins with.
+        Run time checks it."""
+        results, cast = list(found), dict[str, Var]()
+        for number in dict.fromkeys(number for number, _ in places):
+            value = found[self.offset + number]
+            shape = tuple(
+                params[number].type.shape[axis] if (number, axis) in places else size
+                for axis, size in enumerate(value.type.shape)
+            )
+            (kept,) = body.call(
+                "match_cast", value, name=value.name, origin=self.node.origin, shape=shape
+            )
+            results[self.offset + number] = cast[value.name] = kept
+        rows = self.offset + len(params)
+        results[rows:] = [cast.get(value.name, value) for value in results[rows:]]
+        return results
 
     def _grow(self, changed: list[tuple[int, int]]) -> None:
         """Sizes that an iteration changes become symbols, which the user bounds."""
@@ -333,7 +372,7 @@ def _scanned(node: Node) -> Results:
         ]
 
     names = _names(node, node.origin or "scan", len(graph.output))
-    repetition = _Repetition(node, graph, trips, states, names)
+    repetition = _Repetition(node, graph, trips, states, names, steady=True)
     results = list(repetition.run(lambda body, iteration: (), slices))
     rows = len(results) - len(states)
     ways = node.attr("scan_output_directions") or [0] * rows
