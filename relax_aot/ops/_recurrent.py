@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,45 +80,76 @@ def _np_activation(text: str) -> Callable[[Array], Array]:
     return functions[name]
 
 
+@dataclass(frozen=True)
+class Products:
+    """The sums of products of the gates in one direction, with their biases: of an input, of the
+    state, and of GRU's last gate and the state that the reset gate scaled."""
+
+    input: Callable[[Array], Array]
+    state: Callable[[Array], Array]
+    scaled: Callable[[Array], Array]
+
+
 def reference_of(kind: str) -> Callable[..., tuple[Array, ...]]:
+    def products(cell: Cell, arrays: dict[str, Array | None], way: int) -> Products:
+        w, r, b = (arrays.get(name) for name in ("w", "r", "b"))
+        assert w is not None and r is not None
+        count, last = GATES[kind] * cell.hidden, 2 * cell.hidden
+        wb, rb = np.split(np.zeros(2 * count) if b is None else b[way], 2)
+        return Products(
+            lambda x: w[way] @ x + wb,
+            lambda h: r[way] @ h + rb,
+            lambda scaled: r[way][last:] @ scaled + rb[last:],
+        )
+
     def reference(cell: Cell, *args: Array | None) -> tuple[Array, ...]:
-        arrays = {
-            n: None if a is None else a.astype(np.float64 if is_float(a) else np.int64)
-            for n, a in zip(argument_names(kind), args, strict=False)
-        }
-        x = arrays["x"]
-        assert x is not None and args[0] is not None
-        seq, batch, _ = x.shape
-        ways = len(cell.reverses)
-        y = np.zeros((seq, ways, batch, cell.hidden))
-        states = np.zeros((STATES[kind], ways, batch, cell.hidden))
-        for way, reverse in enumerate(cell.reverses):
-            for n in range(batch):
-                lens = arrays.get("lens")
-                length = seq if lens is None else int(lens[n])
-                order = range(length - 1, -1, -1) if reverse else range(length)
-                _np_run(kind, cell, arrays, way, n, order, y, states)
-        kept = args[0].dtype
-        return (y.astype(kept), *[s.astype(kept) for s in states])
+        named = dict(zip(argument_names(kind), args, strict=False))
+        return reference_by(kind, cell, named, products)
 
     return reference
+
+
+def reference_by(
+    kind: str,
+    cell: Cell,
+    named: Mapping[str, Array | None],
+    products: Callable[[Cell, dict[str, Array | None], int], Products],
+) -> tuple[Array, ...]:
+    """The results in double precision; `products` are given the arguments by name, and the number
+    of a direction."""
+    arrays = {
+        n: None if a is None else a.astype(np.float64 if is_float(a) else np.int64)
+        for n, a in named.items()
+    }
+    x, given = arrays["x"], named["x"]
+    assert x is not None and given is not None
+    seq, batch, _ = x.shape
+    ways = len(cell.reverses)
+    y = np.zeros((seq, ways, batch, cell.hidden))
+    states = np.zeros((STATES[kind], ways, batch, cell.hidden))
+    for way, reverse in enumerate(cell.reverses):
+        sums = products(cell, arrays, way)
+        for n in range(batch):
+            lens = arrays.get("lens")
+            length = seq if lens is None else int(lens[n])
+            order = range(length - 1, -1, -1) if reverse else range(length)
+            _np_run(kind, cell, arrays, sums, way, n, order, y, states)
+    return (y.astype(given.dtype), *[s.astype(given.dtype) for s in states])
 
 
 def _np_run(
     kind: str,
     cell: Cell,
     arrays: dict[str, Array | None],
+    sums: Products,
     way: int,
     n: int,
     order: Sequence[int],
     y: Array,
     states: Array,
 ) -> None:
-    size, count = cell.hidden, GATES[kind]
-    x, w, r = (arrays[name] for name in ("x", "w", "r"))
-    assert x is not None and w is not None and r is not None
-    b = arrays.get("b")
-    wb, rb = np.split(np.zeros(2 * count * size) if b is None else b[way], 2)
+    size, x = cell.hidden, arrays["x"]
+    assert x is not None
     h0, c0, p = (arrays.get(name) for name in ("h0", "c0", "p"))
     h = np.zeros(size) if h0 is None else h0[way, n]
     c = np.zeros(size) if c0 is None else c0[way, n]
@@ -129,7 +160,7 @@ def _np_run(
         return v if cell.clip <= 0 else np.clip(v, -cell.clip, cell.clip)
 
     for t in order:
-        a, s = w[way] @ x[t, n] + wb, r[way] @ h + rb
+        a, s = sums.input(x[t, n]), sums.state(h)
         if kind == "rnn":
             h = functions[0](clip(a + s))
         elif kind == "lstm":
@@ -146,8 +177,7 @@ def _np_run(
             if cell.linear_before_reset:
                 g = functions[1](clip(a[2 * size :] + reset * s[2 * size :]))
             else:
-                inner = r[way][2 * size :] @ (reset * h) + rb[2 * size :]
-                g = functions[1](clip(a[2 * size :] + inner))
+                g = functions[1](clip(a[2 * size :] + sums.scaled(reset * h)))
             h = (1 - z) * g + z * h
         y[t, way, n] = h
     states[0, way, n] = h

@@ -13,6 +13,7 @@ its own. `x` may then be longer than the inner axis of `w`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim, ceildiv, dim_min
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, Select, apply, binary
+from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, Load, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, require
 
@@ -176,37 +177,53 @@ def _rows_type(x: TensorType, *, multiple: int) -> tuple[TensorType, TensorType]
 
 
 def _rows_lower(k: KernelBuilder, x: Buffer, y: Buffer, scales: Buffer, *, multiple: int) -> None:
-    """Magnitudes are compared as their bits, and sums with ROUNDER round to integers, which are
-    their lowest byte: compilers make vectors of both."""
-    depth, one = x.shape[-1], Lit(1.0, DType.F32)
     with k.loops(*x.shape[:-1]) as row:
-        bits = k.local("bits", DType.I32, Lit(0, DType.I32))
-        with k.loops(depth) as (j,):
-            magnitude = binary("&", Cast(x[(*row, j)], DType.I32, "bits"), 0x7FFFFFFF)
-            k.assign(bits, apply("max", bits, magnitude))
-        peak = k.local("peak", DType.F32, Cast(bits, DType.F32, "bits"))
-        step = k.local("step", DType.F32, binary("/", peak, float(MOST)))
-        used = k.local("used", DType.F32, Select(binary("<", step, LEAST_NORMAL), one, step))
-        k.store(scales[tuple(row)], used)
-        finite = binary("<", peak, math.inf)
-        kept = k.local(
-            "kept", DType.I32, Select(finite, Lit(-1, DType.I32), Lit(0, DType.I32))
-        )  # fmt: skip
-        with k.loops(depth) as (j,):
-            rounded = binary("+", binary("/", x[(*row, j)], used), ROUNDER)
-            whole = binary("&", Cast(rounded, DType.I32, "bits"), kept)
-            k.store(y[(*row, j)], Cast(whole, DType.I8))
-        with k.loops(y.shape[-1] - depth) as (j,):
-            k.store(y[(*row, depth + j)], Lit(0, DType.I8))
+        quantized_row(
+            k, x.shape[-1], lambda j: x[(*row, j)], lambda j: y[(*row, j)], scales[tuple(row)]
+        )
+
+
+def quantized_row(
+    k: KernelBuilder,
+    depth: Dim,
+    x: Callable[[Dim], Expr],
+    y: Callable[[Dim], Load],
+    scale: Load,
+) -> None:
+    """The bytes of `depth` floats, zeros up to the end of the row of `y`, and their scale.
+    Magnitudes are compared as their bits, and sums with ROUNDER round to integers, which are
+    their lowest byte: compilers make vectors of both."""
+    one = Lit(1.0, DType.F32)
+    bits = k.local("bits", DType.I32, Lit(0, DType.I32))
+    with k.loops(depth) as (j,):
+        magnitude = binary("&", Cast(x(j), DType.I32, "bits"), 0x7FFFFFFF)
+        k.assign(bits, apply("max", bits, magnitude))
+    peak = k.local("peak", DType.F32, Cast(bits, DType.F32, "bits"))
+    step = k.local("step", DType.F32, binary("/", peak, float(MOST)))
+    used = k.local("used", DType.F32, Select(binary("<", step, LEAST_NORMAL), one, step))
+    k.store(scale, used)
+    finite = binary("<", peak, math.inf)
+    kept = k.local("kept", DType.I32, Select(finite, Lit(-1, DType.I32), Lit(0, DType.I32)))
+    with k.loops(depth) as (j,):
+        rounded = binary("+", binary("/", x(j), used), ROUNDER)
+        whole = binary("&", Cast(rounded, DType.I32, "bits"), kept)
+        k.store(y(j), Cast(whole, DType.I8))
+    with k.loops(y(Dim.of(0)).buffer.shape[-1] - depth) as (j,):
+        k.store(y(depth + j), Lit(0, DType.I8))
+
+
+def rows_in_bytes(x: Array) -> tuple[Array, Array]:
+    """The bytes of rows, as floats, and their scales, of the type of x."""
+    peak = np.abs(x).max(axis=-1, initial=0)
+    step = np.asarray(peak / x.dtype.type(MOST))
+    scales = np.where(step < LEAST_NORMAL, x.dtype.type(1), step)
+    with np.errstate(invalid="ignore"):
+        whole = np.rint(x / scales[..., None])
+    return np.where(np.isfinite(peak)[..., None], whole, 0.0), scales
 
 
 def _rows_reference(x: Array, *, multiple: int) -> tuple[Array, Array]:
-    peak = np.abs(x).max(axis=-1, initial=np.float32(0))
-    step = (peak / np.float32(MOST)).astype(np.float32)
-    scales = np.where(step < np.float32(LEAST_NORMAL), np.float32(1), step).astype(np.float32)
-    with np.errstate(invalid="ignore"):
-        whole = np.rint(x / scales[..., None])
-    whole = np.where(np.isfinite(peak)[..., None], whole, 0.0)
+    whole, scales = rows_in_bytes(x)
     codes = np.zeros((*x.shape[:-1], math.ceil(x.shape[-1] / multiple) * multiple), np.int8)
     codes[..., : x.shape[-1]] = whole.astype(np.int8)
     return codes, scales
