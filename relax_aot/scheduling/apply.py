@@ -12,7 +12,7 @@ import numpy as np
 
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Array, Call, Constant, Function, Module, Var
-from relax_aot.ir.loops import For, Kernel, Let, Load, Micro, Stmt, expressions, walk
+from relax_aot.ir.loops import For, If, Kernel, Let, Load, Micro, Stmt, expressions, walk
 from relax_aot.ir.rewrite import rewrite_module
 from relax_aot.ir.types import DType, TensorType, shape_of
 from relax_aot.scheduling.contraction import Contraction, collapsed, contraction_of, weighted
@@ -38,10 +38,12 @@ def schedule_groups(stmt: For, w: Writer, context: Context) -> Emit | None:
 
 def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
     """An integer contraction with known weights, by the strategies of the target. Weights depend
-    on no loop around the contraction: other loops stay whole."""
+    on no loop around the contraction."""
     found = contraction_of(stmt, w.bounds)
-    roles = weighted(found, context.constants) if found is not None else None
-    if found is not None and roles is not None:
+    if found is None:
+        return None
+    roles = weighted(found, context.constants)
+    if roles is not None:
         joined = collapsed(found)
         if joined is not found:
             roles = replace(roles, collapsed=weighted(joined, context.constants))
@@ -90,7 +92,13 @@ def rewrite_nests(
     for stmt in body:
         if isinstance(stmt, Let) and stmt.value.symbols <= set(w.bounds):
             w.bounds = w.bounds.with_value(stmt.name, stmt.value, stmt.value)
-        if not isinstance(stmt, For) or not bounds_known(stmt, w.bounds):
+        if isinstance(stmt, If):
+            with w.block() as then:
+                rewrite_nests(stmt.then, w, match, around)
+            with w.block() as otherwise:
+                rewrite_nests(stmt.otherwise, w, match, around)
+            w.add(replace(stmt, then=tuple(then), otherwise=tuple(otherwise)))
+        elif not isinstance(stmt, For) or not bounds_known(stmt, w.bounds):
             w.add(stmt)
         elif emit := match(stmt, around):
             emit()
@@ -111,8 +119,13 @@ def apply(
     if kernel.parallel:
         return kernel, ()
     w = Writer(names_in(kernel), bounds)
+
+    def matched(stmt: For, around: tuple[For, ...]) -> Emit | None:
+        emit = match(stmt, w, context)
+        return partial(_inside, emit, w) if emit is not None and around else emit
+
     with w.block() as body:
-        rewrite_nests(kernel.body, w, lambda stmt, _: match(stmt, w, context))
+        rewrite_nests(kernel.body, w, matched)
     gone = {*_names_read(kernel.body)} - {*_names_read(body)}
     inputs = (*kernel.inputs, *(packed.buffer for packed in w.packed))
     pairs = [pair for pair in kernel.in_place if pair[0] not in gone]
@@ -126,6 +139,13 @@ def apply(
         in_place=tuple(dict.fromkeys(pairs)),
     )
     return result, tuple(w.packed)
+
+
+def _inside(emit: Emit, w: Writer) -> None:
+    """What shares memory in a single iteration of a loop says nothing of all of them."""
+    in_place = w.in_place
+    emit()
+    w.in_place = in_place
 
 
 def _names_read(body: Iterable[Stmt]) -> Iterator[str]:

@@ -478,6 +478,8 @@ def weighted(found: Contraction, constants: frozenset[str]) -> Weighted | None:
     channels = tuple(lp for lp in loops if lp.variable in moves_w - moves_x)
     if min(counts) < 1 or len(channels) > 1 or found.clipped_by & moves_w:
         return None
+    if not indexed_by(w) <= {lp.variable for lp in (*loops, *found.reductions)}:
+        return None
     shared = tuple(lp for lp in loops if lp not in positions and lp not in channels)
     roles = (shared, positions, channels[0] if channels else None, found.reductions, tuple(counts))
     (x_zero, w_zero), sums = found.zeros, (found.sum, found.start)

@@ -14,7 +14,7 @@ from functools import partial, reduce
 
 from relax_aot import microkernels
 from relax_aot.ir.dim_expr import Value
-from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, interval, simplify
 from relax_aot.ir.loops import (
     Assign,
     Binary,
@@ -49,6 +49,11 @@ class Writer:
     packed: list[Packed] = field(default_factory=list)
     in_place: tuple[tuple[str, str], ...] = ()
     _blocks: list[list[Stmt]] = field(default_factory=lambda: [[]])
+    _sizes: frozenset[str] = field(init=False)
+    """The sizes that the kernel begins with."""
+
+    def __post_init__(self) -> None:
+        self._sizes = frozenset(self.bounds)
 
     # Blocks and loops
 
@@ -156,9 +161,13 @@ class Writer:
         return self.let(name, value, dim_max(value, 0), dim_max(dim_min(value, stop - 1), 0))
 
     def buffer(self, name: str, dtype: DType, *shape: Value) -> Buffer:
-        """Scratch memory of the kernel."""
-        self.scratch.append(Buffer(self.fresh(name), dtype, tuple(map(Dim.of, shape))))
+        """Scratch memory of the kernel. Sizes that change within it count as the greatest."""
+        known = tuple(self._size(Dim.of(size)) for size in shape)
+        self.scratch.append(Buffer(self.fresh(name), dtype, known))
         return self.scratch[-1]
+
+    def _size(self, size: Dim) -> Dim:
+        return size if size.symbols <= self._sizes else Dim.of(interval(size, self.bounds)[1])
 
     def constant(self, packed: Packed) -> Buffer:
         self.packed.append(packed)
