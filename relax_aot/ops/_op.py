@@ -103,6 +103,9 @@ class Trait(Flag):
     COMMUTATIVE = auto()
     DISCONTINUOUS = auto()
     """A function of floats that jumps."""
+    REQUANTIZES = auto()
+    """Rounds floats to bytes again and again, as states of a layer: once a rounding goes the other
+    way, all that follow may."""
     QUANTIZED = auto()
     """Takes or gives quantized values."""
     QUANTIZABLE = auto()

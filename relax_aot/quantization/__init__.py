@@ -2,8 +2,10 @@
 """Quantizing after training: a module of floats and sample inputs -> a module of quantized values.
 
     int8     weights of i8, one scale per channel; activations of i8, with the ranges that samples
-             show; biases of i32. Inputs and results of the model stay floats.
-    int8w    weights of products alone, of 8 bits in groups
+             show; biases of i32. Inputs and results of the model stay floats. Recurrent layers have
+             weights of i8, one scale per row; each row of their activations is quantized while
+             the model runs, and their gates and states stay floats.
+    int8w    weights of products and recurrent layers alone, of 8 bits in groups
     int4w    the same of 4 bits
     int8d    the weights of int8w; activations of i8, each row quantized while the model runs
     int4d    the weights of int4w, with the activations of int8d
@@ -30,6 +32,7 @@ from relax_aot.quantization.fold_norms import fold_norms
 from relax_aot.quantization.insert import insert
 from relax_aot.quantization.noise import noise
 from relax_aot.quantization.ranges import CalibrationError, Sample, ranges
+from relax_aot.quantization.recurrent import recurrent_in_rows
 from relax_aot.quantization.summary import Quantized
 from relax_aot.quantization.weight_only import KINDS, weight_only
 
@@ -46,20 +49,22 @@ def quantize(
     module = fold_norms(module) if choice.kind == "int8" else module
     kept = _kept(module, choice.keep_float)
     if choice.kind in KINDS:
-        changed, count = weight_only(module, choice.kind, kept)
+        changed, count, left = weight_only(module, choice.kind, kept)
         if not count:
-            raise QuantizeError("the model has no product with constant weights of f32")
-        return changed, Quantized(choice.kind)
+            reasons = "".join(f"; {name}: {why}" for name, why in left.items())
+            raise QuantizeError(f"the model has no product with constant weights of f32{reasons}")
+        return changed, Quantized(choice.kind, left=left)
     samples = _samples(module, arrays)
+    changed, recurrent = recurrent_in_rows(module, kept)
     inserted = insert(
-        module, ranges(module, samples, choice.calibration), kept, symmetric=choice.symmetric
+        changed, ranges(changed, samples, choice.calibration), kept, symmetric=choice.symmetric
     )
-    if not inserted.quantized:
+    if not inserted.quantized and not recurrent.quantized:
         raise QuantizeError(
             "no operator of the model has an integer form, or all are kept in float"
         )
-    layers, spoiling = noise(module, inserted, samples)
-    return inserted.module, Quantized(choice.kind, layers, spoiling)
+    layers, spoiling = noise(module, inserted, samples, changed, recurrent.quantized)
+    return inserted.module, Quantized(choice.kind, layers, spoiling, recurrent.left)
 
 
 def _kept(module: Module, names: Sequence[str]) -> Collection[str]:

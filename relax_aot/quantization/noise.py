@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,31 +50,44 @@ def _same(exact: Array, found: Array) -> Array:
 
 
 def noise(
-    module: Module, inserted: Inserted, samples: Sequence[Sample]
+    module: Module,
+    inserted: Inserted,
+    samples: Sequence[Sample],
+    changed: Module,
+    recurrent: Collection[str],
 ) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
     """For each call that works on quantized values: the noise of its result in the whole quantized
     model, and the noise that it adds by itself, from exact operands. And the calls because of which
-    results are infinite or NaN that were not."""
-    whole = {name: _Sums() for name in inserted.quantized}
-    alone = {name: _Sums() for name in inserted.quantized}
+    results are infinite or NaN that were not. `recurrent`: results of the recurrent layers that
+    have quantized weights in `changed`, in which no other layer is quantized."""
+    order = {out.name: at for at, call in enumerate(module.main.body) for out in call.outs}
+    names = sorted({*inserted.quantized, *recurrent}, key=lambda name: order[name])
+    layers = {call.outs[0].name: call for call in changed.main.body if call.outs}
+    whole = {name: _Sums() for name in names}
+    alone = {name: _Sums() for name in names}
     calls = {call.outs[0].name: call for call in module.main.body if call.outs}
     weights = _decoded_constants(inserted.module)
     quantized = {c.outs[0].name: c for c in inserted.module.main.body if c.outs}
-    pairs = zip(values(module, samples), values(inserted.module, samples), strict=True)
+    pairs = zip(samples, values(module, samples), values(inserted.module, samples), strict=True)
     spoilt: dict[str, None] = {}
-    for exact, found in pairs:
+    for sample, exact, found in pairs:
         spoilt.update(dict.fromkeys(_spoilt(module, exact, found)))
-        for name in inserted.quantized:
+        for name in names:
             whole[name].add(exact[name], found[name])
-            if has(calls[name].op, Trait.CONTRACTION):
+            if name in recurrent:
+                known = {**weights, **sample, **exact}
+                result = _layer_alone(layers[name], known)
+                alone[name].add(exact[name], found[name] if result is None else result)
+            elif has(calls[name].op, Trait.CONTRACTION):
                 result = _alone(calls[name], quantized[name], exact, inserted.steps, weights)
                 alone[name].add(exact[name], exact[name] if result is None else result)
     found_layers = tuple(
         Layer(
             module.source_name(name), calls[name].op, calls[name].origin, whole[name].decibels,
-            alone[name].decibels if has(calls[name].op, Trait.CONTRACTION) else None,
+            alone[name].decibels
+            if name in recurrent or has(calls[name].op, Trait.CONTRACTION) else None,
         )
-        for name in inserted.quantized
+        for name in names
     )  # fmt: skip
     spoiling = dict.fromkeys(x for name in spoilt for x in _spoiling(module, inserted, name))
     return found_layers, tuple(module.source_name(name) for name in spoiling)
@@ -147,3 +160,12 @@ def _alone(
         else:
             return None
     return np.asarray(all_ops()[call.op].reference(*operands, **dict(call.attrs)))
+
+
+def _layer_alone(call: Call, known: Mapping[str, Array]) -> Array | None:
+    """The first result of a recurrent layer with quantized weights, from exact operands; None where
+    one is not known."""
+    if not all(arg.name in known for arg in call.inputs):
+        return None
+    operands = [None if arg is None else known[arg.name] for arg in call.args]
+    return np.asarray(all_ops()[call.op].reference(*operands, **dict(call.attrs))[0])

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from relax_aot.ops.matmul_groups import MOST
 from relax_aot.quantization.weight_only import GROUP, KINDS
@@ -31,6 +32,8 @@ class Quantized:
     layers: tuple[Layer, ...] = ()
     spoiling: tuple[str, ...] = ()
     """Layers because of which results are infinite or NaN that were not."""
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Results of recurrent layers that stay floats though they were to be quantized, with why."""
 
     @property
     def suggestion(self) -> tuple[str, ...]:
@@ -53,8 +56,9 @@ class Quantized:
 
     def lines(self) -> tuple[str, ...]:
         """A table for people."""
+        left = [f"stays float: recurrent layer %{name}: {why}" for name, why in self.left.items()]
         if not self.layers:
-            return (f"weights quantized: {self.kind}", *self.errors)
+            return (f"weights quantized: {self.kind}", *self.errors, *left)
         width = max(len(layer.name) for layer in self.layers)
         rows = [f"{'layer':{width}}  {'op':13} {'SQNR dB':>8} {'alone':>8}"]
         for layer in self.layers:
@@ -64,4 +68,4 @@ class Quantized:
             rows.append(f"infinite or NaN because of quantization: from {', '.join(self.spoiling)}")
         keep = " ".join(f"--keep-float {name}" for name in self.suggestion)
         rows.append(f"keep in float: {keep}" if keep else "no quantized layer needs --keep-float")
-        return tuple(rows)
+        return (*rows, *left)

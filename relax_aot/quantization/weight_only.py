@@ -9,7 +9,7 @@ tables from which rows are gathered, such as embeddings, are quantized too.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from relax_aot.quantization.blocks import (
     quantized_rows,
     sums_of_blocks,
 )
+from relax_aot.quantization.recurrent import Layers, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ class _Work:
     """Values that are quantized, with their scales, by the name of the float value."""
     sums: dict[str, Var] = field(default_factory=dict)
     """The sums of their blocks, by the same names."""
+    layers: Layers | None = None
+    """Rewrites recurrent layers; None in the forms of GGUF."""
     halves: dict[str, Array] = field(default_factory=dict)
     """Constants of half precision in f32, by the name of the value."""
     wide: dict[str, Var] = field(default_factory=dict)
@@ -83,6 +86,9 @@ class _Work:
 
     def call(self, call: Call) -> tuple[Call, ...]:
         """What stands for a product with constant weights; another call as it is."""
+        if self.layers is not None and (changed := self.layers.call(call)) is not call:
+            self.count += 1
+            return (changed,)
         if self.kind.form:
             if call.op == "cast" and call.inputs[0].name in self.wide:
                 return _renamed(self.wide[call.inputs[0].name], call)
@@ -222,9 +228,14 @@ class _Work:
         return Var(name, type_)
 
 
-def weight_only(module: Module, kind: str, kept: Collection[str]) -> tuple[Module, int]:
-    """The module, and how many products have quantized values as weights now."""
+def weight_only(
+    module: Module, kind: str, kept: Collection[str]
+) -> tuple[Module, int, Mapping[str, str]]:
+    """The module, how many products and recurrent layers have quantized values as weights now, and
+    which recurrent layers have not, with why."""
     work = _Work(KINDS[kind], dict(module.constant_table))
+    if not work.kind.form:
+        work.layers = Layers(_in_groups(work.kind), work.constants)
     functions = []
     for function in module.functions:
         work.rows.clear()
@@ -233,7 +244,18 @@ def weight_only(module: Module, kind: str, kept: Collection[str]) -> tuple[Modul
         calls = ((call,) if _is_kept(call, kept) else work.call(call) for call in function.body)
         functions.append(replace(function, body=tuple(part for parts in calls for part in parts)))
     constants = tuple(work.constants.values())
-    return replace(module, functions=tuple(functions), constants=constants), work.count
+    made = replace(module, functions=tuple(functions), constants=constants)
+    return made, work.count, work.layers.left if work.layers is not None else {}
+
+
+def _in_groups(kind: Kind) -> Weights:
+    """Those of recurrent layers."""
+
+    def rows(matrix: Array) -> tuple[Array, Array]:
+        made = _grouped(kind.most, matrix)
+        return made.codes, made.scales
+
+    return Weights(rows, GROUP, kind.bits, kind.dynamic)
 
 
 def _renamed(value: Var, call: Call) -> tuple[Call, ...]:

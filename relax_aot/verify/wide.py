@@ -48,6 +48,8 @@ ORDERED_SHARE = 0.73
 
 TF32 = 2.0**-11
 """The unit roundoff of factors of 11 significant bits."""
+BYTE = 2.0**-8
+"""The unit roundoff of bytes: half of a step, relative to the largest element of a row."""
 STORED = 12**-0.5
 """Standard deviation of rounding to nearest, in units in the last place."""
 
@@ -235,6 +237,8 @@ class Disturbed(Wide):
             return args
         variance = VARIED_SIGNS * depth.sums + ROUNDING * steps
         spread = _computed(call) * (variance / sum(floats)) ** 0.5
+        if has(call.op, Trait.REQUANTIZES):
+            spread = BYTE
         return [
             a * (1 + spread * self.noise.standard_normal(a.shape)) if f and a is not None else a
             for f, a in zip(floats, args, strict=True)

@@ -7,6 +7,7 @@ from relax_aot.ir.graph import Call, Function, Module, Var
 from relax_aot.ir.types import DType
 from relax_aot.ops import has
 from relax_aot.ops._op import Trait
+from relax_aot.ops.recurrent_quantized import KINDS as QUANTIZED_LAYERS
 
 
 def stays(module: Module) -> tuple[str, ...]:
@@ -21,6 +22,8 @@ def stays(module: Module) -> tuple[str, ...]:
             continue
         makers = {out.name: call for call in function.body for out in call.outs}
         for call in function.body:
+            if call.op in QUANTIZED_LAYERS:
+                continue
             for out in call.outs:
                 if out.type.dtype is DType.F32:
                     why = _why(call, out, function, makers, module)
@@ -33,15 +36,21 @@ def _products(function: Function, module: Module) -> list[str]:
     """Of floats, by constant matrices."""
     lines = []
     for call in function.body:
+        if call.op in QUANTIZED_LAYERS.values():
+            lines.append(_line(call, "its weights are not quantized"))
         weights = [
             arg for arg in call.inputs
             if arg.name in module.constant_table and arg.type.dtype.is_float and arg.type.rank > 1
         ]  # fmt: skip
         if weights and has(call.op, Trait.CONTRACTION) and not has(call.op, Trait.QUANTIZED):
             shape = ", ".join(map(str, weights[0].type.shape))
-            from_ = f" ({call.origin})" if call.origin else ""
-            lines.append(f"{call.op} %{call.out.name}{from_}: weights [{shape}] are not quantized")
+            lines.append(_line(call, f"weights [{shape}] are not quantized"))
     return lines
+
+
+def _line(call: Call, why: str) -> str:
+    from_ = f" ({call.origin})" if call.origin else ""
+    return f"{call.op} %{call.outs[0].name}{from_}: {why}"
 
 
 def _why(
@@ -52,6 +61,8 @@ def _why(
         if out in function.results:
             return "a result of the model is floats"
         return "read as floats by " + ", ".join(sorted({c.op for c in readers}) or ["nothing"])
+    if call.op in QUANTIZED_LAYERS.values():
+        return "its weights are not quantized"
     floats = [arg for arg in call.inputs if arg.type.dtype is DType.F32]
     plain = [a for a in floats if a.name not in makers or makers[a.name].op != "dequantize"]
     variable = [arg for arg in plain if arg.name not in module.constant_table]
