@@ -298,6 +298,7 @@ def term_quotient(left: Term, right: Term) -> Dim | None:
     return None if rest is None else Dim(((a // b, rest),))
 
 
+@lru_cache(maxsize=1 << 16)
 def linear(dim: Dim, symbol: str) -> tuple[int, Dim] | None:
     """(c, rest) where `dim` is `c * symbol + rest`, c is not 0 and the rest is without it."""
     terms = {monomial: c for c, monomial in dim.terms}
