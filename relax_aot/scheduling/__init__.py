@@ -43,6 +43,7 @@ from relax_aot.scheduling.passes import (
     online_softmax,
     partial_sums,
     quantized_lines,
+    range_lines,
     register_blocks,
     rounding,
     row_blocks,
@@ -136,6 +137,7 @@ def schedule_contractions(module: Module, target: Target) -> Module:
     if target.rows:
         module = apply_module(module, target, schedule_groups)
     module = byte_sums.run(quantized_lines.run(module, target), target)
+    module = range_lines.run(module, target)
     if target.strategies:
         module = apply_module(rounding.run(module, target), target, schedule_integers)
     if target.rows:

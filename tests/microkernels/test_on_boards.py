@@ -26,6 +26,7 @@ from relax_aot.microkernels import (
     groups,
     mve,
     outside,
+    quantize_range,
 )
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
@@ -37,9 +38,10 @@ RUNS = 12
 BOARDS = {
     "mps3-an547": (*mve.MICRO_KERNELS, *convolve.MICRO_KERNELS, *groups.FLOAT_PRODUCTS,
                    *groups.DOTS["_mve"], *functions.MICRO_KERNELS,
-                   *outside.MICRO_KERNELS),
+                   *outside.MICRO_KERNELS, *quantize_range.MICRO_KERNELS),
     "mps2-an386": (*dsp.MICRO_KERNELS, *dsp_pairs.MICRO_KERNELS,
                    *groups.FLOAT_PRODUCTS, *groups.DOTS["_s16"],
+                   *quantize_range.MICRO_KERNELS,
                    *(k for k in mve.MICRO_KERNELS if k.header == "quantize_lines.h")),
 }  # fmt: skip
 HEADERS = list(dict.fromkeys((k.header, board) for board, ks in BOARDS.items() for k in ks))

@@ -2,7 +2,10 @@
 """Floats times quantized weights (dynamic range): each row of the floats, or each image, is
 quantized by its own range when it is there, and sums are scaled back.
 
-Source: SymmetricQuantizeFloats and AsymmetricQuantizeFloats of the reference kernels.
+Sums are those of bytes. A zero point z that is known while the model runs is subtracted from them:
+sum((x - z) * w) = sum(x * w) - z * sum(w), where bytes have a border of z instead of padding.
+
+Source: the reference kernels of hybrid convolutions and products.
 """
 
 from __future__ import annotations
@@ -13,10 +16,20 @@ import numpy as np
 
 from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.context import Node
-from relax_aot.ir.graph import Var
+from relax_aot.ir.dims import Dim, dim_max, dim_min
+from relax_aot.ir.graph import Call, Var
 from relax_aot.ir.types import DType
 
-F32, F64, I16 = DType.F32, DType.F64, DType.I16
+F32, I8, I32 = DType.F32, DType.I8, DType.I32
+LEAST = -128
+"""The zero point of values that are not negative."""
+POSITIVE = {"relu", "abs", "exp", "sigmoid", "softmax", "sqrt", "softplus"}
+"""Ops whose results are not negative."""
+KEEP_SIGN = {
+    "reshape", "transpose", "copy", "slice", "expand", "tile", "concat", "max_pool_nhwc",
+    "average_pool_nhwc",
+}  # fmt: skip
+"""Ops whose results are not negative where their arguments are not."""
 
 
 def products(
@@ -25,67 +38,65 @@ def products(
     """`op` of the quantized values of x and of w, in floats again; results lie along the last axis,
     and along `axis` of the weights."""
     found = node.quantization(node.tensor(1))
-    if np.any(found.zeros) or w.type.dtype is not DType.I8:
+    if np.any(found.zeros) or w.type.dtype is not I8:
         raise Refused(
             f"float activations with quantized {w.type.dtype.value} weights are not supported"
         )
     if not found.is_single and found.axis != axis:
         raise Refused(f"scales along axis {found.axis} of the weights are not supported")
-    codes, scale = (_symmetric if symmetric else _asymmetric)(node, x)
-    filters = w.type.shape[-1 if op != "conv_nhwc_integer" else 0]
-    if not filters.is_constant:
-        raise Refused("the number of filters must be static")
-    # The zeros say that sums of these products fit 32 bits.
-    bias = node.constant(np.zeros(filters.constant, np.int32), "zeros")
-    total = node.cast(node.emit(op, codes, w, None, None, bias, **attrs), F32)
+    total, scale = _sums(node, op, x, w, symmetric, attrs)
+    rows = [scale.type.elements, *[Dim.of(1)] * (total.type.rank - 1)]
     per_channel = found.scales.reshape(()) if found.is_single else found.scales
-    weighted = node.emit("mul", total, node.constant(per_channel, "scales"))
-    ones = (1,) * (total.type.rank - 1)
-    return node.emit("mul", weighted, node.reshape(scale, (scale.type.elements, *ones)))
+    weighted = node.emit("mul", node.cast(total, F32), node.constant(per_channel, "scales"))
+    return node.emit("mul", weighted, node.reshape(scale, rows))
 
 
-def _range(node: Node, x: Var, kind: str) -> Var:
-    axes = tuple(range(1, x.type.rank))
-    return node.emit("reduce", x, kind=kind, axes=axes, keepdims=True)
+def _sums(
+    node: Node, op: str, x: Var, w: Var, symmetric: bool, attrs: dict[str, Any]
+) -> tuple[Var, Var]:
+    """Sums of products of quantized values less their zero points, and the scale of each row."""
+    form = "symmetric" if symmetric else "asymmetric"
+    if not symmetric and _is_positive(node, x):
+        codes, scale = node.emit_all("quantize_by_range", x, form="positive")
+        return node.emit(op, codes, w, node.scalar(LEAST, I8), None, None, **attrs), scale
+    if symmetric:
+        codes, scale = node.emit_all("quantize_by_range", x, form=form)
+        return node.emit(op, codes, w, None, None, None, **attrs), scale
+    border, attrs = _with_border(attrs)
+    codes, scale, zero = node.emit_all("quantize_by_range", x, form=form, **border)
+    total = node.emit(op, codes, w, None, None, None, **attrs)
+    channel = 0 if op == "conv_nhwc_integer" else w.type.rank - 1
+    axes = tuple(n for n in range(w.type.rank) if n != channel)
+    sums = node.emit("reduce", node.cast(w, I32), kind="sum", axes=axes, keepdims=False)
+    zeros = node.reshape(zero, [zero.type.elements, *[Dim.of(1)] * (total.type.rank - 1)])
+    return node.emit("sub", total, node.emit("mul", zeros, sums)), scale
 
 
-def _symmetric(node: Node, x: Var) -> tuple[Var, Var]:
-    """Quantized values in -127..127 and their scale; both are 0 where all inputs are 0."""
-    reach = _range(node, node.emit("abs", x), "max")
-    empty = node.emit("equal", reach, node.scalar(0.0, F32))
-    most = node.scalar(127.0, F32)
-    inverse = node.emit("div", most, node.emit("where", empty, most, reach))
-    codes = _rounded(node, node.emit("mul", x, inverse), -127, 127)
-    return node.cast(codes, I16), node.emit("div", reach, most)
+def _with_border(attrs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The padding as a border of quantized values, and the attributes of the op without it. Ends
+    stay that are negative: windows stop before the last element."""
+    pads = attrs.get("pads", ())
+    none, space = Dim.of(0), len(pads) // 2
+    if all(pad == none for pad in pads):
+        return {}, attrs
+    sizes = [dim_max(pad, none) for pad in pads]
+    border = {"before": (none, *sizes[:space], none), "after": (none, *sizes[space:], none)}
+    return border, {**attrs, "pads": tuple(dim_min(pad, none) for pad in pads)}
 
 
-def _rounded(node: Node, x: Var, low: int, high: int) -> Var:
-    whole = node.emit("round_away", x)
-    ends = (node.scalar(float(low), F32), node.scalar(float(high), F32))
-    return node.emit("clip", whole, *ends)
+def _is_positive(node: Node, x: Var) -> bool:
+    """Whether no value is negative, by the calls that make them."""
+    calls = {out.name: call for call in node.builder.body for out in call.outs}
+    pending = [x]
+    while pending:
+        call = calls.get(pending.pop().name)
+        if call is None or not (call.op in POSITIVE | KEEP_SIGN or _is_clipped(node, call)):
+            return False
+        if call.op in KEEP_SIGN:
+            pending += call.inputs
+    return True
 
 
-def _asymmetric(node: Node, x: Var) -> tuple[Var, Var]:
-    """Quantized values in -128..127 minus their zero point, and their scale. The range includes
-    0; the zero point is derived from the end of the range that is closer to 0."""
-    zero = node.scalar(0.0, F32)
-    low, high = (
-        node.cast(node.emit(kind, _range(node, x, kind), zero), F64) for kind in ("min", "max")
-    )
-    empty = node.emit("equal", low, high)
-    width = node.emit("div", node.emit("sub", high, low), node.scalar(255.0, F64))
-    step = node.emit("where", empty, node.scalar(1.0, F64), width)
-    below, above = (node.emit("div", end, step) for end in (low, high))
-    bottom, top = node.scalar(-128.0, F64), node.scalar(127.0, F64)
-    near = node.emit(
-        "less",
-        node.emit("add", node.scalar(128.0, F64), node.emit("abs", below)),
-        node.emit("add", top, node.emit("abs", above)),
-    )
-    exact = node.emit("where", near, node.emit("sub", bottom, below), node.emit("sub", top, above))
-    place = node.emit("clip", node.emit("round_away", exact), bottom, top)
-    place = node.cast(node.emit("where", empty, node.scalar(0.0, F64), place), F32)
-    scale = node.cast(step, F32)
-    steps = node.emit("mul", x, node.emit("div", node.scalar(1.0, F32), scale))
-    codes = _rounded(node, node.emit("add", steps, place), -128, 127)
-    return node.cast(node.emit("sub", codes, place), I16), scale
+def _is_clipped(node: Node, call: Call) -> bool:
+    low = node.builder.numeric(call.args[1]) if call.op == "clip" and call.args[1] else None
+    return low is not None and bool(np.all(low >= 0))

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranges of floats, and the quantization of floats to bytes by a factor and an offset."""
+
+from __future__ import annotations
+
+from relax_aot.microkernels._describe import micro_kernels
+
+HEADER = "quantize_range.h"
+MICRO_KERNELS = (
+    *micro_kernels(
+        HEADER,
+        """count 0..~70
+        kernel @raot_peak_f32(%x: f32[count]) -> (%bits: i32[1]) {
+          local most: i32 = 0:i32
+          for i in 0..count {
+            most = max(most, (cast(%x[i], i32, bits) & 2147483647:i32))
+          }
+          %bits[0] = most
+        }""",
+    ),
+    *micro_kernels(
+        HEADER,
+        """count 0..~70
+        kernel @raot_range_f32(%x: f32[count]) -> (%bits: i32[2]) {
+          local high: i32 = 0:i32
+          local low: u32 = 0:u32
+          for i in 0..count {
+            high = max(high, cast(%x[i], i32, bits))
+            low = max(low, cast(%x[i], u32, bits))
+          }
+          %bits[0] = high
+          %bits[1] = cast(low, i32, bits)
+        }""",
+    ),
+    *micro_kernels(
+        HEADER,
+        """count 0..~70, step ~1 | 7, %x -3000000..3000000, %by -90000000..90000000
+        kernel @raot_quantize_by_s8(%x: f32[count], %by: f32[2]) -> (%out: i8[span(count * step)]) {
+          for i in 0..count {
+            %out[i * step] = cast(min(max(round(((%x[i] * %by[0]) + %by[1])), -128.0:f32),
+              127.0:f32), i8, wrap)
+          }
+        }""",
+    ),
+)  # fmt: skip

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranges of floats, and the quantization of floats to bytes by them, by micro-kernels.
+
+Loops that find the largest magnitude of an array, or its greatest and its lowest value, as bits of
+floats, read lines of contiguous elements. So do loops that multiply each element by a factor, add
+an offset, round halves away from 0 and limit the result to the range of a byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relax_aot.ir.dims import ONE, ZERO, Dim
+from relax_aot.ir.example import Example
+from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import (
+    Apply,
+    Assign,
+    Binary,
+    Cast,
+    Expr,
+    For,
+    Lit,
+    Load,
+    Local,
+    Stmt,
+    Store,
+    apply,
+)
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.apply import apply_module
+from relax_aot.scheduling.contraction import follow, moved, stride
+from relax_aot.scheduling.nest import bounds_known, without_lets
+from relax_aot.scheduling.strategies.mve import MOST_APART
+from relax_aot.scheduling.targets import Context, Emit, Target
+from relax_aot.scheduling.writer import Writer
+
+MAGNITUDE = 0x7FFFFFFF
+EXAMPLES = (
+    Example(
+        why="the largest magnitude, and bytes by a factor and an offset",
+        target="dsp",
+        before="""
+            kernel @quantize(%x: f32[5, 9], %f: f32[1]) -> (%y: i8[5, 9], %s: f32[1]) {
+              local bits: i32 = 0:i32
+              for i in 0..5 {
+                for j in 0..9 {
+                  bits = max(bits, (cast(%x[i, j], i32, bits) & 2147483647:i32))
+                }
+              }
+              local factor: f32 = (%f[0] / cast(bits, f32, bits))
+              %s[0] = factor
+              for i in 0..5 {
+                for j in 0..9 {
+                  %y[i, j] = cast(min(max(round(((%x[i, j] * factor) + -128.0:f32)), -128.0:f32),
+                    127.0:f32), i8, wrap)
+                }
+              }
+            }""",
+        after="""
+            kernel @quantize(...) scratch (%peak: i32[1], %by: f32[2]) {
+              local bits: i32 = 0:i32
+              micro raot_peak_f32(%peak[0], %x[0, 0]) [45]
+              bits = max(bits, %peak[0])
+              local factor: f32 = (%f[0] / cast(bits, f32, bits))
+              %s[0] = factor
+              %by[0] = factor
+              %by[1] = -128.0:f32
+              micro raot_quantize_by_s8(%y[0, 0], %x[0, 0], %by[0]) [45, 1]
+            }""",
+    ),
+    Example(
+        why="the range of each row, whose elements are not contiguous with those of the next",
+        target="mve",
+        before="""
+            symbol n in 1..99
+            kernel @range(%x: f32[n, 6, 9]) -> (%y: i32[1], %z: u32[1]) {
+              local high: i32 = 0:i32
+              local low: u32 = 0:u32
+              for i in 0..n {
+                for j in 0..9 {
+                  high = max(high, cast(%x[i, 2, j], i32, bits))
+                  low = max(low, cast(%x[i, 2, j], u32, bits))
+                }
+              }
+              %y[0] = high
+              %z[0] = low
+            }""",
+        after="""
+            kernel @range(...) scratch (%range: i32[2]) {
+              local high: i32 = 0:i32
+              local low: u32 = 0:u32
+              for i in 0..n {
+                micro raot_range_f32(%range[0], %x[i, 2, 0]) [9]
+                high = max(high, %range[0])
+                low = max(low, cast(%range[1], u32, bits))
+              }
+            ...""",
+    ),
+    Example(
+        why="halves to even",
+        target="dsp",
+        before="""
+            kernel @quantize(%x: f32[9], %f: f32[1]) -> (%y: i8[9]) {
+              for j in 0..9 {
+                %y[j] = cast(min(max(rint((%x[j] * %f[0])), -128.0:f32), 127.0:f32), i8, wrap)
+              }
+            }""",
+    ),
+)  # fmt: skip
+
+
+def run(module: Module, target: Target) -> Module:
+    return module if target.compact else apply_module(module, target, match)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Contiguous lines of `x`: loops over them, and what runs along each."""
+
+    outer: tuple[For, ...]
+    inside: tuple[For, ...]
+    x: Load
+
+    @property
+    def count(self) -> Dim:
+        count = ONE
+        for loop in self.inside:
+            count = count * loop.stop
+        return count
+
+    @property
+    def start(self) -> dict[str, Dim]:
+        return {loop.variable: ZERO for loop in self.inside}
+
+
+def match(stmt: For, w: Writer, context: Context) -> Emit | None:
+    loops: list[For] = []
+    body: Sequence[Stmt] = without_lets((stmt,))
+    while len(body) == 1 and isinstance(body[0], For):
+        loops.append(body[0])
+        body = body[0].body
+    names = {loop.variable for loop in loops}
+    if any(loop.start != 0 or loop.stop.symbols & names for loop in loops):
+        return None
+    if not loops or not all(bounds_known(loop, w.bounds) for loop in loops):
+        return None
+    match body:
+        case (Store() as store,):
+            return _quantized(loops, store, w)
+        case (Assign() as peak,):
+            load = _compared(peak, DType.I32, magnitude=True)
+            return None if load is None else _ranged(loops, [peak], "peak", load, w)
+        case (Assign() as high, Assign() as low):
+            load = _compared(high, DType.I32)
+            both = load is not None and load == _compared(low, DType.U32)
+            if load is None or not both:
+                return None
+            return _ranged(loops, [high, low], "range", load, w)
+    return None
+
+
+def _lines(loops: Sequence[For], x: Load, store: Store | None = None) -> _Lines | None:
+    *outer, line = loops
+    places: list[Load | Store] = [x] if store is None else [x, store]
+    if stride(x, line.variable) != 1 or any(
+        stride(p, lp.variable) is None for p in places for lp in loops
+    ):
+        return None
+    inside = [line]
+    while outer and all(follow(place, outer[-1], inside[0]) for place in places):
+        inside.insert(0, outer.pop())
+    return _Lines(tuple(outer), tuple(inside), x)
+
+
+# Ranges
+
+
+def _compared(stmt: Assign, dtype: DType, *, magnitude: bool = False) -> Load | None:
+    """The float whose bits are compared with a scalar."""
+    value = stmt.value
+    if not isinstance(value, Apply) or value.function != "max" or value.args[0] != stmt.local:
+        return None
+    other = value.args[1]
+    if magnitude:
+        if not isinstance(other, Binary) or other.op != "&" or not isinstance(other.right, Lit):
+            return None
+        if other.right.value != MAGNITUDE:
+            return None
+        other = other.left
+    match other:
+        case Cast(Load() as load, to, "bits") if load.dtype is DType.F32 and to is dtype:
+            return load
+    return None
+
+
+def _ranged(
+    loops: Sequence[For], compared: Sequence[Assign], name: str, load: Load, w: Writer
+) -> Emit | None:
+    lines = _lines(loops, load)
+    if lines is None:
+        return None
+
+    def emit() -> None:
+        bits = w.buffer(name, DType.I32, len(compared))
+        with w.nest(lines.outer):
+            line = moved(load, lines.start)
+            w.micro(f"raot_{name}_f32", bits=bits, x=line, count=lines.count)
+            for n, stmt in enumerate(compared):
+                found: Expr = bits[(Dim.of(n),)]
+                if stmt.local.dtype is not DType.I32:
+                    found = Cast(found, stmt.local.dtype, "bits")
+                w.add(Assign(stmt.local, apply("max", stmt.local, found)))
+
+    return emit
+
+
+# Quantization
+
+
+def _quantized(loops: Sequence[For], store: Store, w: Writer) -> Emit | None:
+    found = _steps(store)
+    if found is None:
+        return None
+    x, factor, offset = found
+    step = stride(store, loops[-1].variable)
+    lines = _lines(loops, x, store)
+    names = {loop.variable for loop in loops}
+    if lines is None or step is None or not step.is_constant:
+        return None
+    if not 0 < step.constant <= MOST_APART or x.buffer.name == store.buffer.name:
+        return None
+    if not (_is_steady(factor, names) and _is_steady(offset, names)):
+        return None
+
+    def emit() -> None:
+        by = w.buffer("by", DType.F32, 2)
+        w.add(*(Store(by, (Dim.of(n),), part) for n, part in enumerate((factor, offset))))
+        with w.nest(lines.outer):
+            out, line = moved(store, lines.start), moved(x, lines.start)
+            w.micro("raot_quantize_by_s8", out=out, x=line, by=by, count=lines.count, step=step)
+
+    return emit
+
+
+def _is_steady(expr: Expr, names: set[str]) -> bool:
+    """Whether a scalar is the same in all iterations."""
+    match expr:
+        case Lit() | Local():
+            return True
+        case Load():
+            return not any(dim.symbols & names for dim in expr.index)
+    return False
+
+
+def _steps(store: Store) -> tuple[Load, Expr, Expr] | None:
+    """The float, the factor and the offset of a byte."""
+    match store.value:
+        case Cast(Apply("min", (Apply("max", (Apply("round", (steps,)), low)), high)), DType.I8):
+            limits = tuple(end.value for end in (low, high) if isinstance(end, Lit))
+            if limits != DType.I8.limits:
+                return None
+        case _:
+            return None
+    match steps:
+        case Binary("+", Binary("*", Load() as x, factor), offset) if x.dtype is DType.F32:
+            return x, factor, offset
+        case Binary("*", Load() as x, factor) if x.dtype is DType.F32:
+            return x, factor, Lit(0.0, DType.F32)
+    return None

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * quantize_range.h - ranges of floats, and quantization of floats to bytes by them.
+ *
+ *     raot_peak_f32       the bits of the largest magnitude
+ *     raot_range_f32      the bits of the greatest float (0 if none is positive), and of the lowest
+ *                         one (those of the greatest if none is negative)
+ *     raot_quantize_by_s8 out[i * step] = x[i] * by[0] + by[1], rounded to nearest, halves away
+ *                         from 0, and saturated. NaN becomes 0
+ *
+ * Floats are compared as their bits: NaN is greater than infinity. Values are rounded in seven bits
+ * of fraction: cutting off the others moves no value over the middle between two integers.
+ * Seven results are at most 65535 bytes apart.
+ */
+#ifndef RAOT_QUANTIZE_RANGE_H
+#define RAOT_QUANTIZE_RANGE_H
+
+#include <stdint.h>
+
+#include "convert.h"
+#include "ieee.h"
+#include "mve.h"
+
+#if defined(RAOT_MVE_F32)
+#define RAOT_PEAK(bits)                                                     \
+    uint32x4_t most = vdupq_n_u32(0u);                                      \
+    for (; count > 0; count -= 4) {                                         \
+        const mve_pred16_t some = vctp32q((uint32_t)count);                 \
+        const uint32x4_t by = vreinterpretq_u32_f32(vldrwq_z_f32(x, some)); \
+        most = vmaxq_u32(most, vshlq_n_u32(by, 1));                         \
+        x += 4;                                                             \
+    }                                                                       \
+    bits = vmaxvq_u32(0u, most) >> 1;
+#define RAOT_RANGE(greatest, lowest)                          \
+    int32x4_t high = vdupq_n_s32(0);                          \
+    uint32x4_t low = vdupq_n_u32(0u);                         \
+    for (; count > 0; count -= 4) {                           \
+        const mve_pred16_t some = vctp32q((uint32_t)count);   \
+        const float32x4_t value = vldrwq_z_f32(x, some);      \
+        high = vmaxq_s32(high, vreinterpretq_s32_f32(value)); \
+        low = vmaxq_u32(low, vreinterpretq_u32_f32(value));   \
+        x += 4;                                               \
+    }                                                         \
+    greatest = vmaxvq_s32(0, high);                           \
+    lowest = vmaxvq_u32(0u, low);
+#define RAOT_QUANTIZE_BY                                                                           \
+    const uint32x4_t apart = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)step);                     \
+    const int32x4_t low = vdupq_n_s32(INT8_MIN);                                                   \
+    const int32x4_t high = vdupq_n_s32(INT8_MAX);                                                  \
+    for (; count > 0; count -= 4) {                                                                \
+        const mve_pred16_t some = vctp32q((uint32_t)count);                                        \
+        const float32x4_t value = vaddq_n_f32(vmulq_n_f32(vldrwq_z_f32(x, some), factor), offset); \
+        const int32x4_t whole = vmaxq_s32(vminq_s32(vcvtaq_s32_f32(value), high), low);            \
+        vstrbq_scatter_offset_p_s32(out, apart, whole, some);                                      \
+        x += 4;                                                                                    \
+        out += 4 * step;                                                                           \
+    }
+#else
+#if defined(RAOT_ASM_THUMB) && defined(RAOT_DSP) && defined(__ARM_FP) && (__ARM_FP & 4)
+#define RAOT_QUANTIZE_RANGE_FOURS 1
+/* clang-format off */
+#define RAOT_PEAK_ONE(X) "cmp r0, " X ", lsl #1\n it lo\n lsllo r0, " X ", #1\n"
+/* Four magnitudes in a step, without their sign and doubled. */
+RAOT_NAKED static uint32_t raot_peak_fours(RAOT_ARGUMENT const float *x,
+                                           RAOT_ARGUMENT int32_t fours)
+{
+    __asm volatile(
+        "push {r4, r5, r6, lr}\n mov r2, r0\n movs r0, #0\n"
+        "1: ldmia r2!, {r3, r4, r5, r6}\n"
+        RAOT_PEAK_ONE("r3") RAOT_PEAK_ONE("r4") RAOT_PEAK_ONE("r5") RAOT_PEAK_ONE("r6")
+        "subs r1, #1\n bgt 1b\n"
+        "pop {r4, r5, r6, pc}\n");
+}
+
+/*
+ *     r0, r1, r2, r3   results, floats, remaining blocks, factor and offset
+ *     r4 to r7         four values in seven bits of fraction
+ *     r8, r10          step, three steps
+ */
+#define RAOT_QUANTIZE_WHOLE(X) \
+    "add " X ", " X ", " X ", asr #31\n adds " X ", #64\n ssat " X ", #8, " X ", asr #7\n"
+RAOT_NAKED static void raot_quantize_fours(RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const float *x,
+                                           RAOT_ARGUMENT int32_t fours,
+                                           RAOT_ARGUMENT const float *by,
+                                           RAOT_ARGUMENT int32_t step)
+{
+    __asm volatile(
+        "push {r4-r8, r10, r11, lr}\n ldr r8, [sp, #32]\n vldmia r3, {s4, s5}\n"
+        "add r10, r8, r8, lsl #1\n"
+        "1: vldmia r1!, {s0-s3}\n"
+        "vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s4\n vmul.f32 s2, s2, s4\n vmul.f32 s3, s3, s4\n"
+        "vadd.f32 s0, s0, s5\n vadd.f32 s1, s1, s5\n vadd.f32 s2, s2, s5\n vadd.f32 s3, s3, s5\n"
+        "vcvt.s16.f32 s0, s0, #7\n vcvt.s16.f32 s1, s1, #7\n"
+        "vcvt.s16.f32 s2, s2, #7\n vcvt.s16.f32 s3, s3, #7\n"
+        "vmov r4, r5, s0, s1\n vmov r6, r7, s2, s3\n"
+        RAOT_QUANTIZE_WHOLE("r4") RAOT_QUANTIZE_WHOLE("r5")
+        RAOT_QUANTIZE_WHOLE("r6") RAOT_QUANTIZE_WHOLE("r7")
+        "strb r4, [r0]\n strb r5, [r0, r8]\n strb r6, [r0, r8, lsl #1]\n strb r7, [r0, r10]\n"
+        "add r0, r0, r8, lsl #2\n"
+        "subs r2, #1\n bgt 1b\n"
+        "pop {r4-r8, r10, r11, pc}\n");
+}
+/* clang-format on */
+#endif
+
+static inline int8_t raot_quantize_one(float x, float factor, float offset)
+{
+    const float value = x * factor + offset;
+    const float least = value > -256.0f ? value : -256.0f;
+    const float limited = least < 255.0f ? least : 255.0f;
+    const int32_t fixed = value == value ? (int32_t)(limited * 128.0f) : 0;
+    const int32_t away = fixed < 0 ? 63 : 64;
+
+    return raot_clamp_i8((fixed + away) >> 7);
+}
+
+#define RAOT_PEAK_ONES(bits)                                       \
+    for (; count > 0; count--) {                                   \
+        const uint32_t magnitude = raot_bitsf(*x++) & 0x7FFFFFFFu; \
+        bits = magnitude > bits ? magnitude : bits;                \
+    }
+#define RAOT_QUANTIZE_ONES                                       \
+    for (int32_t i = 0; i < count; i++) {                        \
+        out[i * step] = raot_quantize_one(x[i], factor, offset); \
+    }
+#if defined(RAOT_QUANTIZE_RANGE_FOURS)
+#define RAOT_PEAK(bits)                            \
+    if (count >= 4) {                              \
+        bits = raot_peak_fours(x, count / 4) >> 1; \
+        x += count / 4 * 4;                        \
+        count %= 4;                                \
+    }                                              \
+    RAOT_PEAK_ONES(bits)
+#define RAOT_QUANTIZE_BY                                  \
+    if (count >= 4) {                                     \
+        raot_quantize_fours(out, x, count / 4, by, step); \
+        x += count / 4 * 4;                               \
+        out += count / 4 * 4 * step;                      \
+        count %= 4;                                       \
+    }                                                     \
+    RAOT_QUANTIZE_ONES
+#else
+#define RAOT_PEAK(bits) RAOT_PEAK_ONES(bits)
+#define RAOT_QUANTIZE_BY RAOT_QUANTIZE_ONES
+#endif
+#define RAOT_RANGE(greatest, lowest)                                      \
+    for (; count > 0; count--) {                                          \
+        const uint32_t value = raot_bitsf(*x++);                          \
+        greatest = (int32_t)value > greatest ? (int32_t)value : greatest; \
+        lowest = value > lowest ? value : lowest;                         \
+    }
+#endif
+
+__attribute__((noinline, unused)) static void raot_peak_f32(int32_t *bits, const float *x,
+                                                            int32_t count)
+{
+    uint32_t most_bits = 0u;
+    RAOT_PEAK(most_bits)
+    *bits = (int32_t)most_bits;
+}
+
+__attribute__((noinline, unused)) static void raot_range_f32(int32_t *bits, const float *x,
+                                                             int32_t count)
+{
+    int32_t greatest = 0;
+    uint32_t lowest = 0u;
+    RAOT_RANGE(greatest, lowest)
+    bits[0] = greatest;
+    bits[1] = (int32_t)lowest;
+}
+
+__attribute__((noinline, unused)) static void
+raot_quantize_by_s8(int8_t *out, const float *x, const float *by, int32_t count, int32_t step)
+{
+    const float factor = by[0];
+    const float offset = by[1];
+    RAOT_QUANTIZE_BY
+}
+
+#endif
