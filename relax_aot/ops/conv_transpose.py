@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transposed convolution with channels first: each output element gathers the inputs that reach it.
 
-Output o takes input i through tap t where o + pad == i * stride + t * dilation.
+Output o takes input i through tap t where o + pad == i * stride + t * dilation. The _integer form
+takes quantized values less their zero points, and sums as conv does.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import TensorType
-from relax_aot.ops._op import Array, Sample, require
+from relax_aot.ops._op import Array, Sample, Trait, require
 from relax_aot.ops._products import Form, Tap
-from relax_aot.ops._samples import normals
+from relax_aot.ops._samples import integers, normals
 from relax_aot.ops._window import NCHW, Sizes, Strides, reaching, usual
 
 
@@ -46,6 +47,23 @@ def _sizes(attrs: ConvTranspose, sizes: Sizes, kernel: Sizes) -> list[Dim]:
         full = (Dim.of(size) - 1) * attrs.strides[axis] + padding + reach
         found.append(full - begin - end)
     return found
+
+
+def scale_axis(inputs: int, group: int) -> int:
+    """The axis of the filters along which scales may lie: every output channel has one. Groups
+    share the scales of their filters, but for groups of one input, which have one each."""
+    return 0 if inputs == group > 1 else 1
+
+
+def by_channel(parts: Array, axis: int, group: int, filters: int) -> Array:
+    """For each output channel, its number among those along an axis of the filters."""
+    return np.tile(parts, group) if axis == 1 else np.repeat(parts, filters)
+
+
+def by_output(w: Array, group: int) -> Array:
+    """Filters with an output channel, then the inputs of its group, as conv has them."""
+    parts = w.reshape(group, w.shape[0] // group, *w.shape[1:]).swapaxes(1, 2)
+    return parts.reshape(-1, *parts.shape[2:])
 
 
 def _channels(attrs: ConvTranspose, x: TensorType, w: TensorType) -> tuple[Dim, Dim]:
@@ -123,4 +141,24 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Form("conv_transpose", ConvTranspose, NCHW, _type, _nest, reference, _channels).plain(_samples)
+def _integer_samples(rng: np.random.Generator) -> list[Sample]:
+    random = integers(rng)
+    u8, i8 = np.uint8, np.int8
+    bias = rng.integers(-999, 999, 4).astype(np.int32)
+
+    def case(x: Array, w: Array, *rest: Array | None, **attrs: Any) -> Sample:
+        rank = x.ndim - 2
+        given = usual(rank, **{"output_padding": (0,) * rank, "group": 1, **attrs})
+        return Sample((x, w, *rest), given, symbolic=False)
+
+    return [
+        case(random(u8, 1, 3, 5), random(i8, 3, 2, 3), random(u8), None),
+        case(random(i8, 2, 4, 3, 4), random(i8, 4, 2, 3, 2), random(i8), None, bias, group=2,
+             strides=(2, 1), pads=(1, 0, 0, 1), output_padding=(1, 0)),
+        case(random(i8, 1, 2, 5), random(u8, 2, 1, 3), None, random(u8), strides=(3,),
+             dilations=(2,)),
+    ]  # fmt: skip
+
+
+_FORM = Form("conv_transpose", ConvTranspose, NCHW, _type, _nest, reference, _channels)
+OPS = (_FORM.plain(_samples, Trait.CONTRACTION), _FORM.integer(_integer_samples, Trait.QUANTIZED))

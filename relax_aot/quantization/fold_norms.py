@@ -28,7 +28,7 @@ def fold_norms(module: Module) -> Module:
     body: list[Call] = []
     for call in main.body:
         conv = makers.get(call.inputs[0].name) if call.op == "batch_norm" else None
-        if conv is None or conv.op != "conv" or readers[conv.out.name] != 1:
+        if conv is None or conv.op not in ("conv", "conv_transpose") or readers[conv.out.name] != 1:
             body.append(call)
             continue
         folded = _folded(call, conv, constants)
@@ -58,7 +58,7 @@ def _folded(norm: Call, conv: Call, constants: dict[str, Constant]) -> Call | No
     assert isinstance(epsilon, int | float)
     factor = scale / np.sqrt(variance + epsilon)
     moved = ((0.0 if bias is None else bias) - mean) * factor + shift
-    spread = weights * factor.reshape(-1, *[1] * (weights.ndim - 1))
+    spread = weights * _of_filters(conv, factor, weights)
     parts = []
     for name, array in (("weights", spread), ("bias", moved)):
         type_ = TensorType(DType.F32, tuple(Dim.of(int(n)) for n in array.shape))
@@ -67,3 +67,14 @@ def _folded(norm: Call, conv: Call, constants: dict[str, Constant]) -> Call | No
         parts.append(made.var)
     origin = f"{conv.origin} + {norm.origin}"
     return replace(conv, outs=norm.outs, args=(conv.args[0], *parts), origin=origin)
+
+
+def _of_filters(conv: Call, factor: Array, weights: Array) -> Array:
+    """The numbers of output channels, as they multiply filters."""
+    ones = [1] * (weights.ndim - 2)
+    if conv.op == "conv":
+        return factor.reshape(-1, 1, *ones)
+    group = conv.attr("group")
+    assert isinstance(group, int)
+    rows = np.repeat(factor.reshape(group, -1), len(weights) // group, axis=0)
+    return rows.reshape(*rows.shape, *ones)

@@ -17,7 +17,7 @@ import numpy as np
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Call, Constant, Module, Var, attrs_of
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops import elementwise_unary, has
+from relax_aot.ops import conv_transpose, elementwise_unary, has
 from relax_aot.ops._op import Array, Trait
 from relax_aot.ops.qarithmetic import KINDS as PAIRS
 from relax_aot.quantization.ranges import Range
@@ -75,7 +75,7 @@ class _Facts:
 
     def _contraction(self, call: Call) -> bool:
         attrs: dict[str, Any] = dict(call.attrs)
-        if call.op == "conv":
+        if call.op in ("conv", "conv_transpose"):
             return self.numeric(call.args[1]) is not None
         if call.op == "gemm":
             plain = attrs["alpha"] == 1.0 and attrs["beta"] == 1.0 and not attrs["trans_a"]
@@ -215,15 +215,16 @@ class _Insertion(_Facts):
         weights, step = self.numeric(w), self.steps.get(x.name)
         if weights is None or step is None:
             return args
-        transposed = call.op == "gemm" and bool(call.attr("trans_b"))
-        axis = 0 if call.op == "conv" or transposed else weights.ndim - 1
+        places = _places(call, weights)
+        axis, channels = places.axis, places.of_channels
         bias = (*call.args, None)[2]
         numbers = self.numeric(bias)
-        per_channel = numbers is not None and numbers.shape == (weights.shape[axis],)
+        per_channel = numbers is not None and numbers.shape == channels.shape
         name = f"{call.out.name}.weights"
         added = numbers if per_channel else self._bias_that_follows(call)
-        scales = channel_scales(weights, axis, added, step)
+        scales = channel_scales(weights, axis, places.largest(added), step)
         stored = self.decoded(name, channel_codes(weights, scales, axis), scales, axis, call)
+        scales = scales[channels]
         rest = args[2:]
         if per_channel and numbers is not None:
             rest = (self._bias(call, numbers, step, scales),)
@@ -264,6 +265,38 @@ class _Insertion(_Facts):
         )
         name = f"{call.out.name}.{arg.name}"
         return self.decoded(name, encoded(data, step), np.asarray(step.scale), None, call)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The axis of weights that scales lie along, and the place of each output channel on it."""
+
+    axis: int
+    of_channels: Array
+
+    def largest(self, bias: Array | None) -> Array | None:
+        """The largest magnitude of a bias among the channels of each place."""
+        if bias is None:
+            return None
+        found = np.zeros(int(self.of_channels.max(initial=-1)) + 1, bias.dtype)
+        np.maximum.at(found, self.of_channels, np.abs(bias))
+        return found
+
+
+def _places(call: Call, weights: Array) -> _Places:
+    if call.op == "conv_transpose":
+        group, (inputs, filters) = _whole(call.attr("group")), weights.shape[:2]
+        axis = conv_transpose.scale_axis(inputs, group)
+        places = np.arange(weights.shape[axis])
+        return _Places(axis, conv_transpose.by_channel(places, axis, group, filters))
+    transposed = call.op == "gemm" and bool(call.attr("trans_b"))
+    axis = 0 if call.op == "conv" or transposed else weights.ndim - 1
+    return _Places(axis, np.arange(weights.shape[axis]))
+
+
+def _whole(value: object) -> int:
+    assert isinstance(value, int)
+    return value
 
 
 @dataclass(frozen=True, slots=True)

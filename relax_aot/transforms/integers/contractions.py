@@ -11,6 +11,7 @@ import numpy as np
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
+from relax_aot.ops import conv_transpose
 from relax_aot.transforms.integers.work import EIGHT, MOST, Array, Quantized, Work, attributes
 
 EXAMPLES = (
@@ -67,6 +68,30 @@ def convolution(work: Work, call: Call) -> bool:
     sums = _Sums(work, call, x, w, depth, whole)
     axes = tuple(range(1, w.var.type.rank))
     return sums.replace_call("conv_integer", axes, scale, bias, folds=not padded, channel=1)
+
+
+def transposed_convolution(work: Work, call: Call) -> bool:
+    """Not all taps reach a result, so the zero point of x stays an operand."""
+    x, w = work.dequantized(call.args[0]), work.dequantized(call.args[1])
+    group = attributes(call)["group"]
+    if x is None or w is None or not w.var.type.shape[0].is_constant:
+        return False
+    inputs, filters, *kernel = w.var.type.shape
+    axis = conv_transpose.scale_axis(inputs.constant, group)
+    if not _operands(x, w, axis=1 if w.axis == 1 else axis) or not filters.is_constant:
+        return False
+    if np.any(w.zero != w.one_zero):
+        return False
+    scale = _product(x, w)
+    if scale.ndim:
+        scale = conv_transpose.by_channel(scale, w.axis or 0, group, filters.constant)
+    bias = (*call.args, None)[2]
+    depth = prod(kernel, start=Dim.of(inputs.constant // group))
+    whole = _whole_bias(work, bias, scale, filters * group)
+    one = Quantized(w.var, w.scale, np.asarray(w.one_zero), w.axis)
+    sums = _Sums(work, call, x, one, depth, whole)
+    axes = tuple(range(1, w.var.type.rank))
+    return sums.replace_call(f"{call.op}_integer", axes, scale, bias, folds=False, channel=1)
 
 
 def product(work: Work, call: Call) -> bool:
@@ -199,8 +224,10 @@ class _Sums:
         data = work.numeric(w.var)
         self.weights: Array | None = None
         if data is not None:
+            if call.op == "conv_transpose":
+                data = conv_transpose.by_output(data, attributes(call)["group"])
             ones = [1] * (data.ndim - 1)
-            shape = [-1, *ones] if call.op == "conv" else [*ones, -1]
+            shape = [*ones, -1] if call.op in ("matmul", "gemm") else [-1, *ones]
             zero = w.zero.reshape(shape)
             self.weights = data.astype(np.int64) - zero
 
@@ -246,7 +273,7 @@ class _Sums:
         total = work.emit(
             op, self.x.var, self.w.var, zero, self.zero_of(self.w), self.bias(whole),
             like=call, name=f"{call.out.name}.sums",
-            **(attributes(call) if op == "conv_integer" else {}),
+            **({} if op == "matmul_integer" else attributes(call)),
         )  # fmt: skip
         work.reach[total.name] = self.most
         axis, none = channel if scale.ndim else None, np.zeros((), np.int64)
@@ -319,4 +346,7 @@ def biased(work: Work, call: Call) -> bool:
     return False
 
 
-RULES = {"conv": convolution, "matmul": product, "gemm": product, "add": biased}
+RULES = {
+    "conv": convolution, "conv_transpose": transposed_convolution, "matmul": product,
+    "gemm": product, "add": biased,
+}  # fmt: skip
