@@ -138,7 +138,108 @@ FLOAT_PRODUCTS = micro_kernels(
     }""",
     FLOATS, struct="raot_groups",
 )  # fmt: skip
-BLOCKS = {"16": (16, 4), "_asimd": (32, 4), "_s16": (4, 4), "_mve": (4, 16)}
+PARTS: Parameters = {
+    "bits": ("8", "4"),
+    "per": ("8", "16"),
+    "T": ("i8", "u8"),
+    "weight": (
+        "i32(%weights[c // 4, k // 8, c % 4, k % 8])",
+        """((((i32(%weights[c // 4, k // 16, c % 4, k % 8]) >> i32(index(k % 16 // 8 * 4)))
+              & 15:i32) ^ i32(index(k % 16 // 8 * 8))) - i32(index(k % 16 // 8 * 8)))""",
+    ),
+    "exact": ("", " - i32(index((1 - k % 16 // 8) * 8))"),
+    "offsets": ("", ", %offsets: i32[$lines, 2]"),
+    "ranges": ("", ", %offsets -9999..9999"),
+    "low": ("0:i32", "(0:i32 - %offsets[line, 0])"),
+    "high": ("0:i32", "(0:i32 - %offsets[line, 1])"),
+    "begin": ("", """
+          local even_low: i32 = 0:i32
+          local even_high: i32 = 0:i32"""),
+    "add": ("", """
+            if (index(k % 16) < index(8)) {
+              even_low = (even_low + low)
+              even_high = (even_high + high)
+            }"""),
+    "end": ("", """
+          %offsets[line, 0] = (even_low * 8:i32)
+          %offsets[line, 1] = (even_high * 8:i32)"""),
+}  # fmt: skip
+"""Rows of floats as two integers of 16 bits for each element. Of weights of 4 bits, those in the
+low halves of bytes have 8 added, which `offsets` subtracts."""
+SPLITS = micro_kernels(
+    "dot_parts.h",
+    """depth 1..~97
+    kernel @raot_split_q${bits}_f32(%left: f32[depth]) -> (
+      %parts: i16[$lines * 4, 2, 8], %units: f32[$lines], %small: i32[$lines]$offsets
+    ) {
+      for line in 0..$lines {
+        local peak: i32 = 0:i32
+        let last = min(line * 32 + 32, depth)
+        for k in line * 32..last {
+          local size: i32 = (cast(%left[k], i32, bits) & 2147483647:i32)
+          peak = max(peak, select((size < 2139095040:i32), size, 0:i32))
+        }
+        local exponent: i32 = max(((peak + 256:i32) >> 23:i32), 31:i32)
+        local factor: f32 = cast(((284:i32 - exponent) << 23:i32), f32, bits)
+        local least: i32 = ((exponent - 10:i32) << 23:i32)
+        local flags: i32 = 0:i32$begin
+        for bit in 0..32 {
+          let k = line * 32 + bit
+          local x: f32 = select((index(k) < index(depth)), %left[k], 0.0:f32)
+          local size: i32 = (cast(x, i32, bits) & 2147483647:i32)
+          local fits: bool = ((least <= size) && (size < 2139095040:i32))
+          local whole: i32 = select(fits, i32(rint((x * factor))), 0:i32)
+          local high: i32 = ((whole + 32768:i32) >> 16:i32)
+          local low: i32 = (whole - (high * 65536:i32))
+          %parts[k // 8, 0, k % 8] = i16(low)
+          %parts[k // 8, 1, k % 8] = i16(high)$add
+          flags = select((fits || (size == 0:i32)), flags, (flags | (1:i32 << i32(index(bit)))))
+        }
+        %units[line] = cast(((exponent - 14:i32) << 23:i32), f32, bits)
+        %small[line] = flags$end
+      }
+    }""",
+    {"lines": "up(depth, 32) // 32"}, PARTS,
+)  # fmt: skip
+PART_PRODUCTS = micro_kernels(
+    "dot_parts.h",
+    """columns 1..~70, lines 1..~3, group_lines 1..~3, depth lines * 32 - 31..lines * 32$ranges
+    kernel @raot_dot_parts_q${bits}(
+      %parts: i16[lines * 4, 2, 8], %units: f32[lines], %small: i32[lines]$offsets,
+      %left: f32[depth], %weights: $T[up(columns, 4) // 4, lines * 32 // $per, 4, 8],
+      %scales: f32[up(columns, 32) // 32, up(lines, group_lines) // group_lines, 32]
+    ) -> (%sums: f32[up(columns, 32)]) {
+      for c in 0..columns {
+        local total: f32 = 0.0:f32
+        for line in 0..lines {
+          local low: i32 = $low
+          local high: i32 = $high
+          for k in line * 32..line * 32 + 32 {
+            low = (low + (i32(%parts[k // 8, 0, k % 8]) * $weight))
+            high = (high + (i32(%parts[k // 8, 1, k % 8]) * $weight))
+          }
+          local value: f32 = (f32(high) + (f32(low) * 0.0000152587890625:f32))
+          total = fma((value * %units[line]), %scales[c // 32, line // group_lines, c % 32],
+            total)
+        }
+        for k in 0..depth {
+          if (((%small[k // 32] >> i32(index(k % 32))) & 1:i32) == 1:i32) {
+            total = fma(
+              (%left[k] * f32(($weight$exact))), %scales[c // 32, k // 32 // group_lines,
+              c % 32], total)
+          }
+        }
+        %sums[c] = total
+      }
+    }""",
+    {"lines": "lines"}, PARTS, struct="raot_dot_parts",
+)  # fmt: skip
+BLOCKS = {"_parts": (4, 8), "16": (16, 4), "_asimd": (32, 4), "_s16": (4, 4), "_mve": (4, 16)}
 """Columns and steps of a block of weights, by the form of the micro-kernel."""
-DOTS = {form: _dots(form, *map(str, block)) for form, block in BLOCKS.items()}
-MICRO_KERNELS = (*FLOAT_PRODUCTS, *(kernel for kernels in DOTS.values() for kernel in kernels))
+DOTS = {form: _dots(form, *map(str, block)) for form, block in BLOCKS.items() if form != "_parts"}
+MICRO_KERNELS = (
+    *FLOAT_PRODUCTS,
+    *SPLITS,
+    *PART_PRODUCTS,
+    *(kernel for kernels in DOTS.values() for kernel in kernels),
+)

@@ -4,7 +4,8 @@
 With `--optimize size` code counts more than time, and kernels are unified, so that they can
 share functions. Each result has the bits of the loops after FMA contraction on the same target,
 except for reductions in partial sums (passes/partial_sums.py), whose order is fixed for each
-target, and for long rows of scores (passes/online_softmax.py); `numerics` ordered keeps all orders.
+target, for long rows of scores (passes/online_softmax.py), and for rows that are split into
+integers (strategies/groups.py); `numerics` ordered keeps all orders.
 """
 
 from __future__ import annotations
@@ -79,9 +80,9 @@ def schedule(
     small = optimize == "size"
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True, functions=0, scans=False)
-        target = replace(target, separate=False, float_channels=0)
+        target = replace(target, separate=False, parts=False, float_channels=0)
     if numerics == "ordered":
-        target = replace(target, partial_sums=1, functions=0, separate=False)
+        target = replace(target, partial_sums=1, functions=0, separate=False, parts=False)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
         target = replace(target, sums=0)
     if numerics == "blocked":

@@ -22,7 +22,7 @@ KERNELS = {name: kernel for name, kernel in all_micro_kernels().items() if not k
 FLAGS = {"native": ("-O2", "-march=native"), "portable": ("-O2",)}
 ARM = (*dot2.MICRO_KERNELS, *dot4.MICRO_KERNELS, *groups.MICRO_KERNELS)
 """Those whose C has a form for 64-bit Arm."""
-ROUNDED = ("convolve.h", "multiply_groups.h", "dot_groups.h", "dot_blocks.h")
+ROUNDED = ("convolve.h", "multiply_groups.h", "dot_groups.h", "dot_blocks.h", "dot_parts.h")
 """Those with float multiply-adds."""
 RUNS, EMULATED = 40, 15
 

@@ -37,8 +37,9 @@ from tests.microkernels.test_every_micro_kernel import samples
 RUNS = 12
 BOARDS = {
     "mps3-an547": (*mve.MICRO_KERNELS, *convolve.MICRO_KERNELS, *groups.FLOAT_PRODUCTS,
-                   *groups.DOTS["_mve"], *functions.MICRO_KERNELS,
-                   *outside.MICRO_KERNELS, *quantize_range.MICRO_KERNELS),
+                   *groups.DOTS["_mve"], *groups.SPLITS, *groups.PART_PRODUCTS,
+                   *functions.MICRO_KERNELS, *outside.MICRO_KERNELS,
+                   *quantize_range.MICRO_KERNELS),
     "mps2-an386": (*dsp.MICRO_KERNELS, *dsp_pairs.MICRO_KERNELS,
                    *groups.FLOAT_PRODUCTS, *groups.DOTS["_s16"],
                    *quantize_range.MICRO_KERNELS,
@@ -110,22 +111,27 @@ def program(calls: dict[str, tuple[MicroKernel, Sample]]) -> str:
     params, lines, results, kernels = [], [], [], []
     for name, (kernel, sample) in calls.items():
         types = {o.name: _type(o, sample.arrays[o.name]) for o in kernel.operands}
-        (out,) = kernel.meaning.outputs
-        given = {f"%{name}_{o.name}": types[o.name] for o in (*kernel.meaning.inputs, out)}
+        written = kernel.meaning.outputs
+        given = {f"%{name}_{o.name}": types[o.name] for o in (*kernel.meaning.inputs, *written)}
         params += [f"{operand}: {type_}" for operand, type_ in given.items()]
-        results.append(f"%{name}_{out.name}_after")
-        attributes = f"{{kernel=@{name}}}"
-        lines.append(
-            f"  {results[-1]}: {types[out.name]} = call_kernel({', '.join(given)}) {attributes}"
-        )
-        read = "".join(f"%{o.name}: {types[o.name]}, " for o in kernel.meaning.inputs)
-        read += f"%before: {types[out.name]}"
+        after = [f"%{name}_{out.name}_after" for out in written]
+        results += after
+        made = ", ".join(f"{new}: {types[o.name]}" for new, o in zip(after, written, strict=True))
+        lines.append(f"  {made} = call_kernel({', '.join(given)}) {{kernel=@{name}}}")
+        read = [f"%{o.name}: {types[o.name]}" for o in kernel.meaning.inputs]
+        read += [f"%{o.name}_before: {types[o.name]}" for o in written]
         body = [f"  reserve %{o.name}: {types[o.name]}" for o in kernel.meaning.scratch]
-        count = max(sample.arrays[out.name].size, 1)
-        body += [f"  for i in 0..{count} {{", f"    %{out.name}[i] = %before[i]", "  }"]
+        for out in written:
+            count = max(sample.arrays[out.name].size, 1)
+            body += [
+                f"  for i in 0..{count} {{",
+                f"    %{out.name}[i] = %{out.name}_before[i]",
+                "  }",
+            ]
         at = ", ".join(f"%{operand.name}[0]" for operand in kernel.operands)
         body.append(f"  micro {kernel.name}({at}) [{', '.join(map(str, sample.sizes))}]")
-        head = f"kernel @{name}({read}) -> (%{out.name}: {types[out.name]}) {{"
+        outputs = ", ".join(f"%{out.name}: {types[out.name]}" for out in written)
+        head = f"kernel @{name}({', '.join(read)}) -> ({outputs}) {{"
         kernels.append("\n".join([head, *body, "}"]))
     main = f"func @main({', '.join(params)}) {{"
     return "\n".join([main, *lines, f"  return {', '.join(results)}", "}", *kernels])

@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 INCLUDE = ROOT / "runtime_c" / "include"
 PARTS = (
-    "functions_mve.h", "functions_x86.h", "multiply_mve.h", "multiply_vfp.h",
+    "dot_parts_mve.h", "functions_mve.h", "functions_x86.h", "multiply_mve.h", "multiply_vfp.h",
     *(f"multiply_groups_{form}.h" for form in ("lanes", "mve", "vfp")),
     *(f"dot_groups_{form}.h" for form in ("asimd", "avx2", "dsp", "mve", "neon", "vnni")),
 )  # fmt: skip

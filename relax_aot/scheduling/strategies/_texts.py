@@ -169,25 +169,35 @@ kernel @dot(%x: i8[n, 64], %w: i8[64, 30], %s: f16[2, 30], %r: f32[n, 2]) -> (%y
         }
       }
     }"""
-GROUPS = """
+
+
+def _groups(depth: int, group: int) -> str:
+    """Floats by weights of 4 bits."""
+    groups = -(-depth // group)
+    weights = f"%w: i4[{depth}, 30], %s: f32[{groups}, 30]"
+    return f"""
     symbol n in 1..9
-    const %w: i4[20, 30] = splat 5
-    const %s: f32[3, 30] = splat 0.5
-    kernel @dot(%x: f32[n, 20], %w: i4[20, 30], %s: f32[3, 30]) -> (%y: f32[n, 30]) {
-      for i in 0..n {
-        for j in 0..30 {
+    const %w: i4[{depth}, 30] = splat 5
+    const %s: f32[{groups}, 30] = splat 0.5
+    kernel @dot(%x: f32[n, {depth}], {weights}) -> (%y: f32[n, 30]) {{
+      for i in 0..n {{
+        for j in 0..30 {{
           local total: f32 = 0.0:f32
-          for g in 0..3 {
+          for g in 0..{groups} {{
             local sum: f32 = 0.0:f32
-            for k in 0..min(-8*g + 20, 8) {
-              sum = fma(%x[i, 8*g + k], cast(%w[8*g + k, j], f32, wrap), sum)
-            }
+            for k in 0..min(-{group}*g + {depth}, {group}) {{
+              sum = fma(%x[i, {group}*g + k], cast(%w[{group}*g + k, j], f32, wrap), sum)
+            }}
             total = fma(sum, %s[g, j], total)
-          }
+          }}
           %y[i, j] = total
-        }
-      }
-    }"""
+        }}
+      }}
+    }}"""
+
+
+GROUPS = _groups(20, 8)
+FLOAT_GROUPS = _groups(50, 32)
 CONVOLUTION = """
     const %w: f32[4, 2, 3] = splat 0.5
     kernel @conv(%x: f32[2, 40], %w: f32[4, 2, 3]) -> (%y: f32[4, 40]) {

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products with quantized constant weights in groups, as tiles of `multiply_groups.h`, and with
 quantized activations as tiles of `dot_groups.h` or, if each group of a row has its own scale, of
-`dot_blocks.h`.
+`dot_blocks.h`. Some targets split float activations into integers, as `dot_parts.h` does.
 
 The contraction has two levels: `total = total + scale[g, c] * (sum over the group g of x * w)`.
 Weights are packed in panels of columns, those of 4 bits two in a byte, and are decoded in
-registers. Scales multiply the sum of a group. Every result keeps the bits of the plain loops.
+registers. Scales multiply the sum of a group. Every result keeps the bits of the plain loops,
+except with split activations: their sums of a group are exact before they are rounded, which
+differs from the loops by less than another order of the sum may.
 """
 
 from __future__ import annotations
@@ -46,7 +48,13 @@ from relax_aot.microkernels.groups import BLOCK_SCALES, BLOCKS, COLUMNS, WIDE
 from relax_aot.scheduling.contraction import follow, moved, step_of, stride
 from relax_aot.scheduling.nest import Nest, nest_of
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
-from relax_aot.scheduling.strategies._texts import GROUPS, MATMUL, ROW_BLOCKS, ROW_GROUPS
+from relax_aot.scheduling.strategies._texts import (
+    FLOAT_GROUPS,
+    GROUPS,
+    MATMUL,
+    ROW_BLOCKS,
+    ROW_GROUPS,
+)
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.writer import Writer
 
@@ -57,6 +65,12 @@ PAIRED = ("_s16",)
 """Forms whose weights of 8 bits are halfwords of two steps each."""
 COLUMN_PAIRS = ("_asimd",)
 """Forms whose bytes hold weights of 4 bits of two columns, of the first one with 8 added."""
+PARTS = "_parts"
+"""The form of weights for activations that are split into two integers."""
+WIDEST_PARTS = 4 * COLUMNS
+"""Columns of one call: what it does for small elements is done for all of them."""
+DEEPEST_PARTS = 4096
+"""Steps of the longest row that is split: its parts take 16 KB."""
 ORDERS = {"_s16": (0, 4, 2, 6, 1, 5, 3, 7)}
 """Steps of a block of weights of 4 bits: those in the low halves of its bytes, then the others."""
 
@@ -256,11 +270,11 @@ def packed_steps(found: Grouped, w: Writer) -> Buffer:
 
 
 def packed_blocks(found: Grouped, w: Writer, form: str) -> Buffer:
-    """Weights in blocks of columns and steps, the groups filled up with zeros."""
+    """Weights in blocks of columns and steps, the groups or lines filled up with zeros."""
     columns, steps = BLOCKS[form]
     name, panels = found.w.buffer.name, -(-found.columns // COLUMNS)
     count, width = panels * COLUMNS // columns, columns
-    depth = round_up(found.depth, found.group)
+    depth = round_up(found.depth, LEAST_GROUP if form == PARTS else found.group)
     is_shared = found.bits == 4 and form in COLUMN_PAIRS
     per_block = steps if is_shared else steps * 8 // found.bits
 
@@ -274,7 +288,7 @@ def packed_blocks(found: Grouped, w: Writer, form: str) -> Buffer:
             return halves(np.bitwise_xor(first, np.int8(8)), second)
         order = ORDERS.get(form, range(per_block))
         low, high = np.split(blocks[..., [*order]], 2, axis=-1)
-        return halves(low, high)
+        return halves(np.bitwise_xor(low, np.int8(8)) if form == PARTS else low, high)
 
     kind = DType.I8 if found.bits == 8 else DType.U8
     if found.bits == 8 and form in PAIRED:
@@ -320,6 +334,8 @@ def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
     if not target.rows or 4 * panels > 5 * found.columns:
         return None
     if found.x.dtype is DType.F32:
+        if target.parts and _splits(found, context):
+            return partial(_emit_parts, found, w)
         return partial(_emit, found, w, target.group_rows or target.rows, _multiply)
     if found.own is not None and found.scale.dtype is not DType.F16:
         return None
@@ -416,6 +432,44 @@ def _emit(
         finish(found, w, sums, (rows, first_row + r, height), (c, width))
 
 
+def _splits(found: Grouped, context: Context) -> bool:
+    """Whether rows are split into integers: groups are whole lines, and all scales are numbers."""
+    finite = found.scale.buffer.name in context.finite
+    return found.group % LEAST_GROUP == 0 and finite and found.depth <= DEEPEST_PARTS
+
+
+def _emit_parts(found: Grouped, w: Writer) -> None:
+    """Each row is split once, and multiplied by all panels of columns."""
+    x, column = found.x, found.column
+    lines, padded_columns = -(-found.depth // LEAST_GROUP), round_up(found.columns, COLUMNS)
+    weights, scales = packed_blocks(found, w, PARTS), packed_scales(found, w)
+    split = {
+        "parts": w.buffer("parts", DType.I16, lines * 4, 2, 8),
+        "units": w.buffer("units", DType.F32, lines),
+        "small": w.buffer("small", DType.I32, lines),
+    }
+    if found.bits == 4:
+        split["offsets"] = w.buffer("offsets", DType.I32, lines, 2)
+    operands = {name: buffer[(ZERO,) * buffer.rank] for name, buffer in split.items()}
+    sizes = {"lines": lines, "group_lines": found.group // LEAST_GROUP, "depth": found.depth}
+    with w.nest([lp for lp in found.nest.loops if lp != column]):
+        left = moved(x, {found.groups.variable: ZERO, found.steps.variable: ZERO})
+        w.micro(f"raot_split_q{found.bits}_f32", left=left, depth=found.depth, **operands)
+        with w.tiles((f"{column.variable}_tile", "width"), found.columns, WIDEST_PARTS) as (
+            c,
+            width,
+        ):
+            sums = w.reserve("sums", DType.F32, REGISTER, min(WIDEST_PARTS, padded_columns))
+            panel, blocks = c // COLUMNS, COLUMNS // BLOCKS[PARTS][0]
+            w.micro(
+                f"raot_dot_parts_q{found.bits}", sums=sums[(ZERO,)], left=left, columns=width,
+                weights=weights[panel * blocks, ZERO, ZERO, ZERO],
+                scales=scales[panel, ZERO, ZERO], **operands, **sizes,
+            )  # fmt: skip
+            with w.range("c", width) as at:
+                w.finish(found.after, found.total, sums[(at,)], {column.variable: c + at})
+
+
 def finish(
     found: Grouped,
     w: Writer,
@@ -469,6 +523,19 @@ EXAMPLES = (
             ...
                 micro raot_dot_blocks_asimd_q8(...
             ...""",
+    ),
+    Example(
+        why="rows of floats are split into two integers of 16 bits",
+        target="mve",
+        before=FLOAT_GROUPS,
+        after="""
+            kernel @dot(..., %w.packed: u8[8, 4, 4, 8], %s.packed: f32[1, 2, 32]) -> (...) {
+              for i in 0..n {
+                micro raot_split_q4_f32(...
+                reserve %sums: f32[32]
+                micro raot_dot_parts_q4(...
+            ...
+            }""",
     ),
     Example(why="no groups: weights have no scale", target="dsp", before=MATMUL),
 )

@@ -20,6 +20,7 @@ TARGET = replace(
     rows=6,
     lanes=8,
     dots="_mve",
+    parts=True,
     functions=32,
     scans=True,
     channels_last=True,
