@@ -25,7 +25,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-BOARDS = ("mps2-an386", "nucleo-l4r5zi", "mps3-an547", "raspberry-pi-4b")
+BOARDS = ("mps2-an386", "mps3-an547", "raspberry-pi-4b")
 KINDS = ("", "int8", "int8d", "int8w")
 GATES = {"GRU": 3, "LSTM": 4}
 STEPS = 24

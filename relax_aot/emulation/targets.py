@@ -15,4 +15,8 @@ def target_of(board: Board) -> Target:
     few instructions."""
     target = find(board.family, board.features)
     times = core_times(board.cpu) if board.timing is not None else None
-    return replace(target, separate=times is not None and times.multiplies_before_it_adds)
+    return replace(
+        target,
+        separate=times is not None and times.multiplies_before_it_adds,
+        waits=board.timing is not None and board.timing.flash_wait_states > 0,
+    )

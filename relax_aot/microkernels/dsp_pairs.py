@@ -17,6 +17,8 @@ BOTH = """local both: i32 = i32($weight)
               local first: i32 = i32(i8(both))
               local weight: i32 = select(($second == index(1)), ((both - first) >> 8:i32), first)"""
 """The weight of one of two channels: the first one is the lower byte."""
+QUAD = {"both": BOTH, "weight": "%weights[n // 4, k, n % 4 // 2, h]", "second": "index(n % 2)"}
+"""Weights of four channels together."""
 WORD = """local word: i32 = %scales[n * scale_step]
             local scale: i32 = ((word & 1073741823:i32) + 1073741824:i32)
             local shift: i32 = (%base[0] - ((word >> 30:i32) & 3:i32))"""
@@ -94,7 +96,25 @@ MICRO_KERNELS = (
             %sums[n] = sum
           }
         }""",
-        {"both": BOTH, "weight": "%weights[n // 4, k, n % 4 // 2, h]", "second": "index(n % 2)"},
+        QUAD,
+    ),
+    *micro_kernels(
+        "multiply_pairs.h",
+        """channels 1..~14, count 2..~300 by 2, %pairs -128..127
+        kernel @raot_multiply_pair_row_f32(
+          %weights: i16[up(channels, 4) // 4, count, 2, 2], %pairs: i16[count, 2],
+          %scales: f32[channels], %row: f32[1], %starts: f32[channels]
+        ) -> (%out: f32[channels]) {
+          for n in 0..channels {
+            local sum: i32 = 0:i32
+            for k in 0..count, h in 0..2 {
+              $both
+              sum = (sum + (weight * i32(%pairs[k, h])))
+            }
+            %out[n] = (((f32(sum) * %scales[n]) * %row[0]) + %starts[n])
+          }
+        }""",
+        QUAD,
     ),
     *micro_kernels(
         "requantize_rows.h",

@@ -262,6 +262,15 @@ def product() -> onnx.ModelProto:
     return model_of("m (float[n, 75] x) => (float[n, 61] y)", "y = MatMul(x, w)", {"w": weights})
 
 
+def states() -> onnx.ModelProto:
+    """A recurrent layer whose weights the compiler quantizes."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (1, 99, 10), "r": (1, 99, 33), "b": (1, 198)}
+    weights = {name: rng.normal(size=s).astype(np.float32) / 4 for name, s in shapes.items()}
+    text = "y = GRU <hidden_size = 33> (x, w, r, b)"
+    return model_of("m (float[n, 1, 10] x) => (float[n, 1, 1, 33] y)", text, weights)
+
+
 def _entry(name: str) -> Callable[[], Any]:
     return lambda: CATALOGUE[name].make()
 
@@ -307,5 +316,16 @@ SUBJECTS = {
     "weights4": Subject("weights", product, _quantized("weights4", "int4w"), SIZES),
     "rows": Subject("weights", product, _quantized("rows", "int8d"), SIZES),
     "rows4": Subject("weights", product, _quantized("rows4", "int4d"), SIZES),
+    "states": Subject(
+        "recurrent",
+        states,
+        Options(
+            bounds=N,
+            name="states",
+            quantize=Choice("int8"),
+            calibrate={"x": np.ones((1, 3, 1, 10), np.float32)},
+        ),
+        SIZES,
+    ),
     "functions": Subject("functions", functions, Options(bounds=N, name="functions"), SIZES),
 }

@@ -179,8 +179,10 @@ def run(node: Any, weights: dict[str, Array], feeds: dict[str, Array], kind: str
     return [y, ends[0], ends[1]]
 
 
-def expected(kind: str, feeds: dict[str, Array]) -> dict[str, Array]:
-    graph = layers().graph
+def expected(
+    kind: str, feeds: dict[str, Array], model: onnx.ModelProto | None = None
+) -> dict[str, Array]:
+    graph = (model or layers()).graph
     weights = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
     found: dict[str, Array] = {}
     for node in graph.node:
@@ -238,6 +240,28 @@ def test_on_boards_a_sequence_has_the_same_bits_beside_any_others(board: str, ki
         axis = 2 if name.endswith("y") else 1
         assert np.take(array, [1], axis).tobytes() == runs[1][name].tobytes(), name
     assert runs[0]["a_y"][:3].tobytes() == runs[2]["a_y"].tobytes()
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["mps2-an386", "nucleo-l4r5zi"])
+def test_a_sequence_on_cortex_m4_sums_four_channels_of_a_row(board: str) -> None:
+    """33 channels are no multiple of four; where flash waits, rows of inputs are computed together,
+    with the same bits."""
+    model = model_of([layer("GRU", "a", 10, 33), layer("RNN", "bb", 10, 33)], {"x": ["t", 1, 10]})
+    x = np.random.default_rng(1).normal(size=(7, 1, 10)).astype(np.float32)
+    options = driver.Options(
+        bounds={"t": (1, 7)}, quantize=Choice("int8"), calibrate={"x": x[None]}
+    )
+    built = driver.compile_model(model, board, options)
+    body = [stmt for kernel in built.plan.module.kernels for stmt in walk(kernel.body)]
+    names = [stmt.kernel.name for stmt in body if isinstance(stmt, Micro)]
+    assert names.count("raot_multiply_pair_row_f32") == (5 if board == "mps2-an386" else 3)
+    whole, first, short = (run.outputs for run in emulate(built, [{"x": x[:t]} for t in (7, 1, 4)]))
+    right = expected("int8", {"x": x}, model)
+    for name in ("a_y", "bb_y"):
+        np.testing.assert_allclose(whole[name], right[name], atol=2e-5)
+        assert whole[name][:1].tobytes() == first[name].tobytes()
+        assert whole[name][:4].tobytes() == short[name].tobytes()
 
 
 def test_the_error_follows_from_the_steps_of_the_quantization() -> None:

@@ -258,3 +258,16 @@ DEPTHWISE_NHWC = """
         }
       }
     }"""
+
+SCALED_ROW = """
+    const %w: i8[7, 6] = splat 5
+    const %s: f32[6] = splat 0.5
+    kernel @dot(%x: i8[7], %w: i8[7, 6], %s: f32[6], %r: f32[1], %b: f32[6]) -> (%y: f32[6]) {
+      for c in 0..6 {
+        local sum: i32 = 0:i32
+        for k in 0..7 {
+          sum = (sum + (cast(%x[k], i32, wrap) * cast(%w[k, c], i32, wrap)))
+        }
+        %y[c] = (((cast(sum, f32, wrap) * %s[c]) * %r[0]) + %b[c])
+      }
+    }"""

@@ -44,8 +44,9 @@ class Target:
     none). A row of scores
     that may take more than `score_row` bytes is computed in blocks of `score_block` keys.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
-    begin and store several columns in an iteration. `compact`: one function for all convolutions
-    rather than fast loops for each. `lean`: names of kernels that keep little scratch.
+    begin and store several columns in an iteration. `waits`: loads of constants wait for flash.
+    `compact`: one function for all convolutions rather than fast loops for each. `lean`: names of
+    kernels that keep little scratch.
 
     Kernels for a `device` are loops over its blocks (scheduling/devices): of `threads` threads, one
     for each element, or of `team` warps, with `shared` bytes of memory of their own. `matrices`:
@@ -81,6 +82,7 @@ class Target:
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()
     separate: bool = False
+    waits: bool = False
     compact: bool = False
     lean: frozenset[str] = frozenset()
     device: bool = False

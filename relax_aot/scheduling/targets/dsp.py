@@ -7,6 +7,7 @@ from dataclasses import replace
 from relax_aot.scheduling.strategies.dsp import columns, depthwise
 from relax_aot.scheduling.strategies.dsp_depthwise import depthwise_pairs
 from relax_aot.scheduling.strategies.dsp_pairs import pairs
+from relax_aot.scheduling.strategies.dsp_rows import rows
 from relax_aot.scheduling.targets import fpu
 
 TARGET = replace(
@@ -14,5 +15,5 @@ TARGET = replace(
     name="dsp",
     needs=("dsp", "fpu"),
     dots="_s16",
-    strategies=(pairs, columns, depthwise_pairs, depthwise),
+    strategies=(rows, pairs, columns, depthwise_pairs, depthwise),
 )

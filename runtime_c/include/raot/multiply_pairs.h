@@ -15,6 +15,8 @@
  *                              position p + tap of the fourteen (26) pairs of a line
  *     raot_multiply_pair_row   one position, four channels at a time: weights[n / 4][k][n % 4 /
  * 2][h]
+ *     raot_multiply_pair_row_f32   the same, as floats: out = sum * scale * row + start, for any
+ *                              number of channels. Pairs are signed bytes, aligned to four bytes
  *
  * Channels are computed up to a multiple of two or four. Each has twelve or 24 sums (one for
  * raot_multiply_pair_row); those of further positions are undefined.
@@ -237,6 +239,63 @@ RAOT_NAKED static void raot_pair_row_tile(RAOT_ARGUMENT int32_t *sums,
                                            "add sp, #8\n pop {r4-r8, r10, r11, pc}\n");
 }
 
+#if defined(__ARM_FP) && (__ARM_FP & 4)
+/* Pairs whose sums of signed bytes, times 256, stay within 32 bits. */
+#define RAOT_PAIR_ROW_MOST 256
+#define RAOT_PAIR_ROW_F32 1
+/*
+ * Floats of `groups` times four channels, over `count` times two pairs. Registers as above; s12 is
+ * the scale of the row.
+ *
+ *     [sp] to [sp, #8]      results, scales, starts
+ *     [sp, #12], [sp, #16]  pairs, end of the weights of four channels
+ *     [sp, #20]             entry of the loop, behind the pairs that are too many
+ *     [sp, #24]             saved registers
+ *     [sp, #56] to [sp, #68] arguments: starts, groups, count (bytes of four channels), row
+ */
+#define RAOT_PAIR_ROW_F32_STEP(CHECK, TEST)                                   \
+    CHECK "ldrd r4, r5, [r2], #8\n ldmia.w r1!, {r6, r8, r12, lr}\n" TEST     \
+          "sxtb16 r0, r6\n smlad r3, r0, r4, r3\n smlad r7, r6, r4, r7\n"     \
+          "sxtb16 r0, r8\n smlad r10, r0, r4, r10\n smlad r11, r8, r4, r11\n" \
+          "sxtb16 r0, r12\n smlad r3, r0, r5, r3\n smlad r7, r12, r5, r7\n"   \
+          "sxtb16 r0, lr\n smlad r10, r0, r5, r10\n smlad r11, lr, r5, r11\n"
+
+/* clang-format off */
+RAOT_NAKED static void raot_pair_rows_f32(
+    RAOT_ARGUMENT float *out, RAOT_ARGUMENT const int16_t *pairs,
+    RAOT_ARGUMENT const int16_t *weights, RAOT_ARGUMENT const float *scales,
+    RAOT_ARGUMENT const float *starts, RAOT_ARGUMENT int32_t groups,
+    RAOT_ARGUMENT int32_t count, RAOT_ARGUMENT const float *row)
+{
+    __asm volatile(
+        "push {r4-r8, r10, r11, lr}\n sub sp, #24\n"
+        "ldr r4, [sp, #56]\n stm sp, {r0, r3, r4}\n ldr r4, [sp, #64]\n lsls r5, r4, #4\n"
+        "str r5, [sp, #64]\n add r5, r2\n str r5, [sp, #16]\n"
+        "negs r6, r4\n and r6, r6, #7\n str r1, [sp, #12]\n"
+        "adr.w r5, 2f\n movs r4, #56\n mla r5, r6, r4, r5\n orr r5, r5, #1\n str r5, [sp, #20]\n"
+        "mov r1, r2\n ldr r5, [sp, #68]\n vldr s12, [r5]\n"
+        "1: movs r3, #0\n movs r7, #0\n mov r10, r3\n mov r11, r3\n"
+        "ldr r2, [sp, #12]\n ldr pc, [sp, #20]\n"
+        ".balign 4\n"
+        "2:\n .rept 7\n" RAOT_PAIR_ROW_F32_STEP(, ) ".endr\n"
+        RAOT_PAIR_ROW_F32_STEP("ldr.w r0, [sp, #16]\n", RAOT_PAIR_TEST) "bne.w 2b\n"
+        "sub r7, r7, r3\n sub r11, r11, r10\n"
+        "vmov s0, s1, r3, r7\n vmov s2, s3, r10, r11\n"
+        "vcvt.f32.s32 s0, s0\n vcvt.f32.s32 s1, s1, #8\n"
+        "vcvt.f32.s32 s2, s2\n vcvt.f32.s32 s3, s3, #8\n"
+        "ldm sp, {r0, r4, r5}\n vldmia r4!, {s4-s7}\n vldmia r5!, {s8-s11}\n"
+        "vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s5\n vmul.f32 s2, s2, s6\n vmul.f32 s3, s3, s7\n"
+        "vmul.f32 s0, s0, s12\n vmul.f32 s1, s1, s12\n"
+        "vmul.f32 s2, s2, s12\n vmul.f32 s3, s3, s12\n"
+        "vadd.f32 s0, s0, s8\n vadd.f32 s1, s1, s9\n vadd.f32 s2, s2, s10\n vadd.f32 s3, s3, s11\n"
+        "vstmia r0!, {s0-s3}\n stm sp, {r0, r4, r5}\n"
+        "ldr r4, [sp, #64]\n ldr r5, [sp, #16]\n add r5, r4\n str r5, [sp, #16]\n"
+        "ldr r4, [sp, #60]\n subs r4, #1\n str r4, [sp, #60]\n bne.w 1b\n"
+        "add sp, #24\n pop {r4-r8, r10, r11, pc}\n");
+}
+/* clang-format on */
+#endif
+
 /* Blocks of about equal length. */
 static inline int32_t raot_pair_block(int32_t left, int32_t most)
 {
@@ -354,5 +413,30 @@ raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pai
     }
 }
 #endif
+
+__attribute__((noinline, unused)) static void
+raot_multiply_pair_row_f32(float *out, const int16_t *weights, const int16_t *pairs,
+                           const float *scales, const float *row, const float *starts,
+                           int32_t channels, int32_t count)
+{
+    static const int32_t zeros[4] = {0, 0, 0, 0};
+    int32_t n = 0;
+
+#if defined(RAOT_PAIR_ROW_F32)
+    if (channels >= 4 && count > 0 && count <= RAOT_PAIR_ROW_MOST) {
+        n = channels / 4 * 4;
+        raot_pair_rows_f32(out, pairs, weights, scales, starts, n / 4, count / 2, row);
+    }
+#endif
+    for (; n < channels; n += 4) {
+        const int32_t rest = channels - n < 4 ? channels - n : 4;
+        int32_t sums[4];
+
+        raot_multiply_pair_row(sums, weights + n * count, pairs, zeros, 4, count);
+        for (int32_t i = 0; i < rest; i++) {
+            out[n + i] = (float)sums[i] * scales[n + i] * row[0] + starts[n + i];
+        }
+    }
+}
 
 #endif
