@@ -67,6 +67,8 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     order, roles = _in_place_order(found), None
     if order is None or found.depth % BLOCK != 0:
         roles = roles_on_axis(found)
+        if order is None and not found.positions:  # one row of unsigned bytes
+            roles = roles_of(found)
         if roles is not None:
             levels = (roles.column, roles.line, roles.channel)
             order = [at for at in levels if at is not None]

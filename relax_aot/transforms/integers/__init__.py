@@ -64,6 +64,8 @@ def _call(work: Work, call: Call) -> Var | None:
     rule = contractions.RULES.get(call.op)
     if rule is not None and rule(work, call):
         return None
+    if contractions.later_zero_point(work, call):
+        return None
     if call.op in ("conv_integer", "matmul_integer"):
         work.add(contractions.zero_point(work, call))
         return None

@@ -11,6 +11,7 @@ import numpy as np
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
+from relax_aot.ir.types import DType
 from relax_aot.ops import conv_transpose
 from relax_aot.transforms.integers.work import EIGHT, MOST, Array, Quantized, Work, attributes
 
@@ -50,6 +51,27 @@ EXAMPLES = (
               %a: f32[n, 3] = dequantize(%x, %s) {to=f32}
               %b: f32[3, 2] = dequantize(%w, %u) {axis=0, to=f32}
               %y: f32[n, 2] = matmul(%a, %b)
+              return %y
+            }""",
+    ),
+    Example(
+        why="a zero point that is known while the model runs",
+        before="""
+            symbol n in 1..8
+            const %w: i8[3, 2] = [1, -2, 3, 4, -5, 6]
+            func @main(%x: u8[n, 3], %z: u8[]) {
+              %y: i32[n, 2] = matmul_integer(%x, %w, %z)
+              return %y
+            }""",
+        after="""
+            ...
+            const %y.columns: i32[2] = [-1, 8]
+            ...
+              %y.whole: i32[n, 2] = matmul_integer(%x, %w, _, _, _)
+              %y.zero: i32[] = cast(%z) {saturate=false, to=i32}
+              %y.one: i32[1] = reshape(%y.zero) {shape=[1]}
+              %y.shift: i32[2] = mul(%y.one, %y.columns)
+              %y: i32[n, 2] = sub(%y.whole, %y.shift)
               return %y
             }""",
     ),
@@ -123,6 +145,34 @@ def product(work: Work, call: Call) -> bool:
     return sums.replace_call(
         "matmul_integer", (rank - 2,), scale, bias, folds=rank == 2, channel=channel
     )
+
+
+def later_zero_point(work: Work, call: Call) -> bool:
+    """matmul_integer with a zero point of the input that is known while the model runs, as models
+    with dynamic quantization have it: sum((x - z) * w) = sum(x * w) - z * sum(w)."""
+    if call.op != "matmul_integer":
+        return False
+    x, w, zero, w_zero, bias = (*call.args, None, None, None)[:5]
+    assert x is not None and w is not None
+    weights, point = work.numeric(w), work.numeric(w_zero)
+    if weights is None or weights.ndim != 2:
+        return False
+    if zero is None or zero.type.elements != Dim.of(1) or work.numeric(zero) is not None:
+        return False
+    if (w_zero is not None and (point is None or point.ndim > 1)) or x.type.rank < 2:
+        return False
+    less = weights.astype(np.int64) - (0 if point is None else point.astype(np.int64))
+    sums = less.sum(axis=0)
+    if call.out.type.dtype is not DType.I32 or np.abs(sums).max(initial=0) > MOST:
+        return False
+    name = call.out.name
+    total = work.emit("matmul_integer", x, w, None, w_zero, bias, like=call, name=f"{name}.whole")
+    wide = work.emit("cast", zero, like=call, name=f"{name}.zero", to=DType.I32, saturate=False)
+    one = work.emit("reshape", wide, like=call, name=f"{name}.one", shape=(Dim.of(1),))
+    columns = work.constant(f"{name}.columns", sums.astype(np.int32))
+    shift = work.emit("mul", one, columns, like=call, name=f"{name}.shift")
+    work.emit("sub", total, shift, like=call, out=call.out)
+    return True
 
 
 def zero_point(work: Work, call: Call) -> Call:

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of quantized values whose zero point is known while the model runs: the integers of ONNX
+Runtime, by the micro-kernels of bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+import relax_aot as rx
+from relax_aot.ir.loops import Micro, walk
+
+Array = NDArray[Any]
+DEPTH, COLUMNS, HIDDEN = 20, 9, 16
+
+
+def product(weights: Array, zero: Array | None) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", ["q", "w", "z", *(["wz"] if zero is not None else [])],
+                         ["y"]),
+    ]  # fmt: skip
+    constants = {"w": weights} | ({} if zero is None else {"wz": zero})
+    ports = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", DEPTH]),
+        helper.make_tensor_value_info("y", TensorProto.INT32, ["n", COLUMNS]),
+    ]
+    tensors = [numpy_helper.from_array(data, name) for name, data in constants.items()]
+    graph = helper.make_graph(nodes, "m", ports[:1], ports[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("weights", ["signed", "unsigned", "columns"])
+def test_integers_are_those_of_onnx_runtime(weights: str) -> None:
+    rng = np.random.default_rng(3)
+    low, dtype = (0, np.uint8) if weights == "unsigned" else (-128, np.int8)
+    w = rng.integers(low, low + 256, (DEPTH, COLUMNS)).astype(dtype)
+    zeros: dict[str, Array | None] = {
+        "signed": None, "unsigned": np.array(131, np.uint8),
+        "columns": rng.integers(-9, 9, COLUMNS).astype(np.int8),
+    }  # fmt: skip
+    model = product(w, zeros[weights])
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    host = rx.compile(model, bounds={"n": 7}).host()
+    for rows, shift in ((1, 0.0), (4, 2.0), (7, -3.0), (2, None)):
+        x = rng.normal(size=(rows, DEPTH)).astype(np.float32)
+        x = np.zeros_like(x) if shift is None else x + np.float32(shift)
+        (found,) = host({"x": x}).values()
+        np.testing.assert_array_equal(found, session.run(None, {"x": x})[0])
+
+
+def layer() -> onnx.ModelProto:
+    rng = np.random.default_rng(4)
+
+    def weights(rows: int) -> Array:
+        return rng.integers(-127, 128, (1, rows, 4 * HIDDEN)).astype(np.int8)
+
+    scale, zero = np.array([0.01], np.float32), np.zeros(1, np.int8)
+    constants = {"w": weights(DEPTH), "r": weights(HIDDEN), "s": scale, "z": zero}
+    node = helper.make_node(
+        "DynamicQuantizeLSTM", ["x", "w", "r", "", "", "", "", "", "s", "z", "s", "z"], ["y"],
+        domain="com.microsoft", hidden_size=HIDDEN,
+    )  # fmt: skip
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", ["n", 1, DEPTH]), ("y", None))
+    ]
+    tensors = [numpy_helper.from_array(data, name) for name, data in constants.items()]
+    graph = helper.make_graph([node], "m", ports[:1], ports[1:], tensors)
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=sets, ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("board", "products"),
+    [("mps2-an386", ["raot_multiply_pair_row", "raot_multiply_pairs_1"]),
+     ("mps3-an547", ["raot_multiply_nhwc_s8"] * 2)],
+)  # fmt: skip
+def test_recurrent_layers_run_on_micro_kernels_of_bytes(board: str, products: list[str]) -> None:
+    """Both products: of all steps at once, and of the state in each step."""
+    plan = rx.compile(layer(), bounds={"n": 7}, board=board).built.plan
+    calls = [s for kernel in plan.module.kernels for s in walk(kernel.body) if isinstance(s, Micro)]
+    names = [call.kernel.name for call in calls]
+    assert sorted(name for name in names if name.startswith("raot_multiply_")) == products
