@@ -55,7 +55,8 @@ class Mix:
 class Attention:
     """The statements `first` to `end` of a row: `scores` store the row in the buffers `rows`, then
     come each `power` of a `score` and the sums `mix` of values with their quotients, in loops over
-    `key`. `one_total`: a row of nothing but -inf gives zeros."""
+    `key`. `one_total`: a row of nothing but -inf gives zeros. `weight`: a quotient as the values
+    are multiplied by it, which is rounded where scores are floats and values are not."""
 
     first: int
     end: int
@@ -64,9 +65,19 @@ class Attention:
     scores: tuple[For, ...]
     score: Load
     power: Load
+    weight: Load
     key: str
     mix: Mix
     one_total: bool
+
+    @property
+    def rounding(self) -> tuple[Stmt, ...]:
+        """Stores powers as weights, where these have rows of their own."""
+        if self.weight == self.power:
+            return ()
+        value = Cast(self.power, self.weight.dtype)
+        store = Store(self.weight.buffer, self.weight.index, value)
+        return (For(self.key, ZERO, self.length, (store,)),)
 
 
 def attention_of(kernel: Kernel, bounds: Bounds) -> tuple[list[For], Attention] | None:
@@ -134,24 +145,47 @@ def _softmax(body: Sequence[Stmt], at: int, kernel: Kernel) -> Attention | None:
     del rest[: bool(rest) and rest[0] == Assign(total, _half(total))]
     if len(rest) < 2 or not isinstance(rest[0], For) or value != applied("exp_below", power, peak):
         return None
-    own = _at(term, also, rest[0].variable)
-    if rest[0].body != (Store(own.buffer, own.index, applied("fraction", own, total)),):
+    quotients = _quotients(rest, term, total, also)
+    if quotients is None or len(rest) <= quotients[1]:
         return None
-    mix = _mix(rest[1])
-    if mix is None or mix.sum.dtype is not peak.dtype:
+    weight, used = quotients
+    mix = _mix(rest[used])
+    if mix is None or mix.sum.dtype is not weight.dtype:
         return None
     first = at - 1
     while first and _is_score(body[first - 1], length, kernel):
         first -= 1
-    end = len(body) - len(rest) + 2
+    end = len(body) - len(rest) + used + 1
     scores = tuple(stmt for stmt in body[first : at - 1] if isinstance(stmt, For))
-    rows = frozenset(a.name for a in accesses(scores) if a.stored) | {term.buffer.name}
+    own = {term.buffer.name, weight.buffer.name}
+    rows = frozenset(a.name for a in accesses(scores) if a.stored) | own
     found = Attention(
-        first, end, length, rows, scores, power, term, also, mix, one_total
+        first, end, length, rows, scores, power, term, weight, also, mix, one_total
     )  # fmt: skip
-    keys = (body[at], powers, rest[0], mix.keys)
+    keys = (body[at], powers, *rest[:used], mix.keys)
     same = all(isinstance(k, For) and (k.start, k.stop) == (ZERO, length) for k in keys)
     return found if same and scores and _is_legal(found, body, kernel) else None
+
+
+def _quotients(rest: Sequence[Stmt], term: Load, total: Local, key: str) -> tuple[Load, int] | None:
+    """The weight of a key, and how many loops store it: the quotient of its power, or that rounded
+    to half precision, by the same loop or by another one."""
+    made = rest[0]
+    match made:
+        case For(variable, _, _, (Store(buffer, index, value),)):
+            own = _at(term, key, variable)
+        case _:
+            return None
+    fraction = applied("fraction", own, total)
+    if value == fraction and own == Load(buffer, index):
+        match rest[1]:
+            case For(other, _, _, (Store(buffer, index, Cast(rounded, kind)),)) if (
+                kind.is_half and rounded == _at(term, key, other)
+            ):
+                return _at(Load(buffer, index), other, key), 2
+        return term, 1
+    rounds = isinstance(value, Cast) and value.dtype.is_half and value.value == fraction
+    return (_at(Load(buffer, index), variable, key), 1) if rounds else None
 
 
 def replaced(local: Local, value: float, by: float) -> Expr:
@@ -215,7 +249,9 @@ def _is_legal(found: Attention, body: Sequence[Stmt], kernel: Kernel) -> bool:
     scratch = {buffer.name: buffer for buffer in kernel.scratch}
     if not all(name in scratch for name in found.rows):
         return False
-    if any(scratch[name].dtype is not found.mix.sum.dtype for name in found.rows):
+    kinds = dict.fromkeys(found.rows, found.power.dtype)
+    kinds[found.weight.buffer.name] = found.mix.sum.dtype
+    if any(scratch[name].dtype is not kind for name, kind in kinds.items()):
         return False
     for access in accesses(tuple(matched)):
         if access.name not in found.rows:
@@ -229,7 +265,7 @@ def _is_legal(found: Attention, body: Sequence[Stmt], kernel: Kernel) -> bool:
     extents = [loop.stop for loop in found.mix.loops]
     sizes = set(kernel.free_symbols)
     uses_row = any(
-        isinstance(part, Load) and part.buffer.name == found.power.buffer.name
+        isinstance(part, Load) and part.buffer.name == found.weight.buffer.name
         for stmt in found.mix.keys.body
         for expr in expressions(stmt)
         for part in parts(expr)

@@ -102,11 +102,11 @@ def _values(
     """The product of weights and values. The weights are an array that does not exist."""
     mix = found.mix
     every = (*loops, mix.keys)
-    array = Buffer("_weights", found.power.dtype, tuple(loop.extent for loop in every))
+    array = Buffer("_weights", found.weight.dtype, tuple(loop.extent for loop in every))
     at = tuple(Dim.of(loop.variable) - loop.start for loop in every)
 
     def loaded(expr: Expr) -> Expr:
-        own = isinstance(expr, Load) and expr.buffer == found.power.buffer
+        own = isinstance(expr, Load) and expr.buffer == found.weight.buffer
         return Load(array, at) if own else expr
 
     (added,) = mix.keys.body

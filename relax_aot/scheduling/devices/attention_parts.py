@@ -90,11 +90,12 @@ class _Parts:
         power = found.power
         stored = Store(power.buffer, power.index, applied("exp_below", found.score, shift))
         each_key(stored, Assign(total, Binary("+", total, power)))
+        w.add(*inside(found.rounding))
         at = (*self.row, part)
         w.add(Store(self.peaks, at, _wide(peak)), Store(self.totals, at, _wide(total)))
         mix = found.mix
         with w.nest(mix.loops):
-            w.add(Declare(mix.sum, Lit(0.0, kind)), *inside((mix.keys,)))
+            w.add(Declare(mix.sum, Lit(0.0, mix.sum.dtype)), *inside((mix.keys,)))
             w.add(Store(self.sums, (*at, *self.columns), _wide(mix.sum)))
 
     def _combine(self) -> None:

@@ -172,7 +172,7 @@ def in_blocks(kernel: Kernel, bounds: Bounds, most: int, block: int) -> Kernel:
     """The kernel in blocks of `block` keys, if it is an attention whose row of scores may take more
     than `most` bytes at the highest sizes; unchanged otherwise."""
     loops, body, found = rows_of(kernel, bounds)
-    if found is None or found.score.dtype is not DType.F32:
+    if found is None or {found.score.dtype, found.mix.sum.dtype} != {DType.F32}:
         return kernel
     fixed = replace(bounds, raisable=frozenset())
     if prove_le(found.length * DType.F32.bytes, most, fixed):
