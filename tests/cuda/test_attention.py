@@ -18,7 +18,8 @@ from relax_aot.ir.parse import parse
 from relax_aot.lowering import lower
 from relax_aot.ops._op import Array
 from relax_aot.scheduling.devices.attention import attention, run
-from relax_aot.scheduling.devices.attention_matrices import Blocks, matrices
+from relax_aot.scheduling.devices.attention_blocks import Blocks
+from relax_aot.scheduling.devices.attention_matrices import matrices
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.targets.cuda_mma import TARGET
 from tests.cuda.shim import Job, Shim
@@ -46,6 +47,12 @@ FORMS = {
     "keys chosen": SCALED
     + "%open: bool[1, n] = slice(%seen) {starts=[0], lengths=[1], axes=[0], steps=[1]}\n"
     "%scores: f16[2, s, n] = where(%open, %scaled, %fill)",
+    "chosen up to 0": SCALED + "%open: f16[2, s, n] = where(%seen, %scaled, %fill)\n"
+    "%scores: f16[2, s, n] = attention_mask(%open) {right=0}",
+    "choices added": "%zero: f16[] = fill() {dtype=f16, shape=[], value=0.0}\n"
+    "%lowest: f16[] = fill() {dtype=f16, shape=[], value=-inf}\n"
+    "%shut: f16[s, n] = where(%seen, %zero, %lowest)\n"
+    "%scores: f16[2, s, n] = add(%sums, %shut)",
     "divided and masked": SCALED.replace("mul", "div")
     + "%scores: f16[2, s, n] = add(%scaled, %mask)",
     **{
@@ -91,13 +98,15 @@ def exact(form: str, given: dict[str, Array]) -> tuple[Array, Array]:
     sums = q @ k.transpose(0, 2, 1)
     rows, keys = sums.shape[1:]
     ahead = np.arange(keys)[None, :] - np.arange(rows)[:, None]
+    chosen = np.where(given["seen"], sums * c, fill)
     if form.startswith("seen up to"):
         scores = np.where(ahead <= int(form.split()[-1]), sums * c, -np.inf)
     else:
         scores = {
             "scaled": sums * c, "masked": sums + mask, "scaled and masked": sums * c + mask,
             "divided": sums / (c or 1.0), "divided and masked": sums / (c or 1.0) + mask,
-            "chosen": np.where(given["seen"], sums * c, fill),
+            "chosen": chosen, "chosen up to 0": np.where(ahead <= 0, chosen, -np.inf),
+            "choices added": np.where(given["seen"], sums, -np.inf),
             "keys chosen": np.where(given["seen"][:1], sums * c, fill),
             "positions added": np.where(ahead < 4, sums * c, -np.inf),
             "window": np.where((ahead >= -5) & (ahead <= 2), sums * c, -np.inf),
@@ -191,6 +200,59 @@ def test_attention_of_floats_from_halves_uses_matrix_units(tmp_path: Path) -> No
     for value, answer in zip(wanted, answers, strict=True):
         error = np.abs(answer.outputs[0].reshape(value.shape).astype(float) - value)
         assert np.all(error <= 2.0**-11 * np.abs(value) * 1.01 + 1e-6)
+
+
+ROUNDED = """
+symbol s in 1..70
+symbol n in 1..300
+func @main(%q: f16[2, 3, s, 24], %k: f16[2, 1, n, 24], %v: f16[2, 1, n, 16], %mask: f32[s, n]) {
+  %c: f16[] = fill() {dtype=f16, shape=[], value=0.25}
+  %turned: f16[2, 1, 24, n] = transpose(%k) {perm=[0, 1, 3, 2]}
+  %sums: f16[2, 3, s, n] = matmul(%q, %turned)
+  %scaled: f16[2, 3, s, n] = mul(%sums, %c)
+  %wide: f32[2, 3, s, n] = cast(%scaled) {to=f32}
+  %scores: f32[2, 3, s, n] = add(%wide, %mask)
+  %powers: f32[2, 3, s, n] = softmax(%scores) {axis=3}
+  %w: f16[2, 3, s, n] = cast(%powers) {to=f16}
+  %y: f16[2, 3, s, 16] = matmul(%w, %v)
+  return %y
+}
+"""
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@pytest.mark.slow
+def test_a_softmax_of_floats_between_products_of_halves_uses_matrix_units(tmp_path: Path) -> None:
+    """As models compute it that cast scores for their softmax, with masks of floats: the lowest one
+    for all keys of a row, which are of one weight then, or -1e9 and twice that."""
+    module = lower(parse(ROUNDED))
+    joined = run(fuse(module).module, TARGET)
+    (kernel,) = [one for one in joined.kernels if one.parallel]
+    calls = [stmt for stmt in walk(kernel.body) if isinstance(stmt, Micro)]
+    assert any(call.name.startswith("raot_mma") for call in calls)
+    jobs, wanted = [], []
+    for seed, (s, n) in enumerate(((1, 1), (15, 300), (33, 37), (70, 300), (70, 1))):
+        rng = np.random.default_rng(seed)
+        shapes = {"q": (2, 3, s, 24), "k": (2, 1, n, 24), "v": (2, 1, n, 16)}
+        given = {name: rng.normal(size=shape).astype(np.float16) for name, shape in shapes.items()}
+        mask = np.where(rng.random((s, n)) < 0.3, LOWEST, rng.normal(size=(s, n)))
+        mask[-1], mask[s // 2] = LOWEST, np.where(np.arange(n) % 3 == 0, -1e9, -2e9)
+        given["mask"] = mask.astype(np.float32)
+        q, k, v = (given[name].astype(float) for name in "qkv")
+        scores = (q @ k.transpose(0, 1, 3, 2) * 0.25).astype(np.float32) + given["mask"]
+        weights = np.exp(scores.astype(float) - scores.max(axis=3, keepdims=True))
+        weights /= weights.sum(axis=3, keepdims=True)
+        rows = np.arange(s) != s // 2  # where scores are rounded to 64, weights are of one size
+        even = np.where(np.arange(n) % 3 == 0, 1.0, 0.0) / np.sum(np.arange(n) % 3 == 0)
+        weights = np.where(rows[:, None], weights, even)
+        wanted.append((weights @ v, weights @ np.abs(v)))
+        given["c"] = np.array(0.25, np.float16)
+        feeds_ = tuple(given[buffer.name] for buffer in kernel.inputs)
+        jobs.append(Job(kernel.name, feeds_, {"s": s, "n": n}, seed=seed))
+    answers = Shim([kernel], joined.bounds, tmp_path).run(jobs)
+    for (value, magnitude), answer in zip(wanted, answers, strict=True):
+        error = np.abs(answer.outputs[0].reshape(value.shape).astype(float) - value)
+        assert np.all(error <= 2.5 * 2.0**-11 * magnitude + 1e-6)
 
 
 FAR = """

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from relax_aot.ir.dims import Bounds, Dim, dim_min, simplify
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import For, Kernel, Stmt
+from relax_aot.ir.loops import Buffer, For, Kernel, Stmt
 from relax_aot.scheduling.attention import attention_of
 from relax_aot.scheduling.devices.attention_factors import of_operands
 from relax_aot.scheduling.devices.attention_matrices import matrices
@@ -77,7 +77,9 @@ def attention(
     made = _many(kernel, pair, w, context.target, forms)
     if made is None:
         return None
-    return replace(few, body=(*_chosen(made, many), *_chosen(few, 1 - many)))
+    body = (*_chosen(made, many), *_chosen(few, 1 - many))
+    own = tuple(buffer for buffer in made.scratch if buffer.name not in _names(kernel.scratch))
+    return replace(few, body=body, scratch=(*few.scratch, *own))
 
 
 def _many(
@@ -89,7 +91,7 @@ def _many(
             return None
     gone = pair.found.rows
     scratch = tuple(buffer for buffer in kernel.scratch if buffer.name not in gone)
-    return replace(kernel, body=tuple(launches), scratch=scratch, in_place=())
+    return replace(kernel, body=tuple(launches), scratch=(*scratch, *w.scratch), in_place=())
 
 
 def _few(
@@ -109,6 +111,10 @@ def _few(
     made = form.made()
     assert not form.copies, f"{kernel.name}: a part of keys fits in shared memory"
     return made
+
+
+def _names(buffers: Sequence[Buffer]) -> set[str]:
+    return {buffer.name for buffer in buffers}
 
 
 def _chosen(kernel: Kernel, chosen: Dim) -> Iterator[Stmt]:

@@ -12,7 +12,7 @@ Source: Dao, "FlashAttention-2", arXiv:2307.08691.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,10 +24,13 @@ from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, dim_min, simplify
 from relax_aot.ir.loops import (
     Barrier,
     Binary,
+    Bind,
     Buffer,
     Cast,
     Declare,
     Expr,
+    For,
+    Index,
     Lit,
     Load,
     Local,
@@ -39,6 +42,16 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import indexed_by
+from relax_aot.scheduling.devices.attention_bits import (
+    HALF,
+    NUMBER,
+    Bits,
+    conditions_of,
+    key_of,
+    with_bits,
+    words_of,
+)
+from relax_aot.scheduling.devices.attention_blocks import BLOCKS, ROOM, Blocks, mask_of
 from relax_aot.scheduling.devices.attention_operands import (
     LOWEST,
     ZERO_F32,
@@ -46,8 +59,15 @@ from relax_aot.scheduling.devices.attention_operands import (
     divisor_of,
     queries_of_blocks,
 )
-from relax_aot.scheduling.devices.attention_scores import ONE, Score, product_of_factors, reduced
-from relax_aot.scheduling.devices.attention_seen import Range, range_of, seen_of
+from relax_aot.scheduling.devices.attention_scores import (
+    ONE,
+    Score,
+    is_far,
+    product_of_factors,
+    reduced,
+    with_locals,
+)
+from relax_aot.scheduling.devices.attention_seen import AHEAD, NEAR, Range, range_of, seen_of
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of
 from relax_aot.scheduling.devices.operands import (
     At,
@@ -64,52 +84,17 @@ from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.writer import Writer
 
-ADDRESSES = 66
-"""Registers of a thread that hold no elements of matrices."""
-MASK = {"": 0, "keys": 2, "places": 6, "added": 8, "chosen": 12}
-"""Registers for the parts of a mask that are on their way, for each matrix of queries, or for the
-places of rows that are computed by divisions."""
-ROOM = 250
-"""Registers of a thread at most, of 255."""
+RATES = tuple(
+    (Lit(below_, DType.F32), Lit(rate, DType.F32))
+    for below_, rate in ((-(2.0**26), 2.0**-18), (-(2.0**40), 2.0**-126))
+)
+"""Peaks that masks alone make, and the rates of the exponents of such rows: numbers of the size of
+the peak have no weight below it, and roundings of the peak are nearly 0."""
+LEAST_PEAKS = tuple(Lit(-(2.0**power), DType.F32) for power in (127, 126, 100))
+"""The maximum of no key, in the place of -inf, which would be subtracted from itself: of scores
+that may be far, of those whose exponents are less, and of others. Products with powers of 2 have no
+rounding, which would be more than an exponent."""
 LOG2_E = Lit(log2(e), DType.F32)
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Warps of a block, matrices of ROWS queries of each, and keys that are in shared memory at a
-    time."""
-
-    warps: int
-    matrices: int
-    keys: int
-
-    @property
-    def rows(self) -> int:
-        """Queries of a warp."""
-        return self.matrices * ROWS
-
-    @property
-    def queries(self) -> int:
-        return self.warps * self.rows
-
-    @property
-    def threads(self) -> int:
-        return self.warps * LANES
-
-    def bytes(self, depth: int, width: int) -> int:
-        """Of shared memory at most."""
-        tiles = [lines * self.keys + VECTOR * max(lines, self.keys) for lines in (depth, width)]
-        return sum(tiles) * DType.F16.bytes
-
-    def registers(self, depth: int, width: int, mask: str) -> int:
-        """Of a thread: queries, sums, scores and others."""
-        own = depth // 4 + width // 2 + self.keys // 2 + 10 + MASK[mask]
-        return self.matrices * own + ADDRESSES
-
-
-BLOCKS = tuple(Blocks(4, *size) for size in ((2, 64), (2, 48), (1, 64), (1, 48), (1, 32), (1, 16)))
-"""The first that fits in shared memory and registers is taken; two matrices of queries only where
-there are more queries than a block has with one."""
 
 
 def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BLOCKS) -> bool:
@@ -123,27 +108,17 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
         return False
     depth, width = (-(-size // STEPS) * STEPS for size in pair.sizes)
     rows = greatest(extent(pair.scores.rows), w.bounds)
-    mask = _mask(reduced(pair.score, pair.scores), pair.scores)
+    score = reduced(pair.score, pair.scores)
+    conditions = conditions_of(score, pair.scores)
+    mask = mask_of(score, pair.scores, conditions)
     for size in sizes:
         fits = size.registers(depth, width, mask) <= ROOM
         fits = fits and size.bytes(depth, width) <= target.shared
         if fits and (size.matrices == 1 or size.warps * ROWS < rows):
-            _Launch(w, size, pair, kind, depth, width).emit()
+            bits = tuple(words_of(w, pair.scores, conditions, (size.queries, size.keys)))
+            _Launch(w, size, pair, kind, depth, width, bits, is_far(score)).emit()
             return True
     return False
-
-
-def _mask(score: Score, product: Product) -> str:
-    """Whether scores are chosen, or numbers are added, and whether only keys decide on that."""
-    seen = seen_of(score.value, product)
-    value = score.value if seen is None else seen.value
-    chosen = any(isinstance(part, Select) for part in parts(value))
-    if not chosen and value == score.sum and score.start is None:
-        return "places" if seen is not None and len(product.rows) > 1 else ""
-    used = indexed_by(value) | (indexed_by(score.start) if score.start is not None else frozenset())
-    if chosen and not used & {loop.variable for loop in product.rows}:
-        return "keys"
-    return "chosen" if chosen else "added"
 
 
 def _type(product: Product, load: Load) -> DType:
@@ -156,7 +131,8 @@ class _Registers:
     """Of the lanes of a warp, for each matrix of queries. `rest`: what weights lose by rounding,
     where a model computes them as floats. `sums`: of values, and in the columns behind them, of the
     powers alone, which multiply `ones`. `last`: the maximum of the blocks
-    before, whose sums are multiplied by `factor`."""
+    before, whose sums are multiplied by `factor`. `places`: of the loops over rows that scores
+    depend on, where these take divisions."""
 
     queries: Buffer
     scores: Buffer
@@ -167,13 +143,15 @@ class _Registers:
     last: Buffer
     factor: Buffer
     ones: Buffer
+    places: Buffer | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where a warp is: its first row, the first key of a block, and the matrices of the batch.
-    `whole`: no key of the block is beyond the last one. `rate`: of exponents to base 2, per unit of
-    a score."""
+    It is block number `part`. `whole`: no key of it is beyond the last one. `last`: last
+    keys that its score compares with (Seen). `rate`: of exponents to base 2, per unit of a
+    score."""
 
     row: Dim
     key: Dim
@@ -181,11 +159,14 @@ class _Place:
     score: Score
     rate: Expr
     whole: bool = False
+    part: Dim = ZERO
+    last: tuple[Dim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """The code of one block of warps. `depth` and `width`: of the matrices, zeros at their ends."""
+    """The code of one block of warps. `depth` and `width`: of the matrices, zeros at their ends.
+    `far`: whether masks may be numbers that are beyond half precision."""
 
     w: Writer
     size: Blocks
@@ -193,6 +174,8 @@ class _Launch:
     kind: DType
     depth: int
     width: int
+    bits: tuple[Bits, ...]
+    far: bool
 
     def emit(self) -> None:
         w, size, scores, values = self.w, self.size, self.pair.scores, self.pair.values
@@ -226,8 +209,14 @@ class _Launch:
             self._copy(sides[0], warp, batch, ZERO)
         w.micro("raot_end_copies")
 
-        def block(part: Dim, score: Score) -> None:
-            own = replace(at, key=part * size.keys, whole=True, score=score)
+        def by_bits(score: Score) -> Score:
+            value = with_bits(score.value, self.bits)
+            start = None if score.start is None else with_bits(score.start, self.bits)
+            return replace(score, value=value, start=start)
+
+        def block(part: Dim, score: Score, last: tuple[Dim, ...] = ()) -> None:
+            own = replace(at, key=part * size.keys, whole=True, part=part, score=by_bits(score))
+            own = replace(own, last=last)
             after = own.key + size.keys
             self._block(memory, sides, warp, own, after if self._even else dim_min(after, final))
 
@@ -237,9 +226,15 @@ class _Launch:
             with w.range("part", first) as part:
                 block(part, replace(score, value=seen.value))
         with w.range("part", last - first) as part:
-            block(first + part, score)
+            if seen is None:
+                block(first + part, score)
+            else:
+                block(first + part, replace(score, value=seen.chosen), seen.last)
         with w.when(below(ZERO, count)):
-            self._block(memory, sides, warp, replace(at, key=final), last * size.keys)
+            own = replace(at, key=final, part=last)
+            if seen is None:  # the last block begins with the same key for all queries
+                own = replace(own, score=by_bits(score))
+            self._block(memory, sides, warp, own, last * size.keys)
         self._finish(memory, row, warp, batch)
 
     @property
@@ -266,7 +261,7 @@ class _Launch:
         self._finish_scores(memory, at)
         if not at.whole and not self._even:
             self._shut(memory, at.key, next_key)
-        self._powers(memory, at.rate, self._is_far(at.score))
+        self._powers(memory, at.rate)
         w.micro("raot_wait_older_copies")
         w.add(Barrier("warp"))
         self._add(memory, sides[1])
@@ -287,7 +282,17 @@ class _Launch:
         rest = lanes("rest", kind, count, keys // STEPS, VECTOR) if floats else None
         sums = lanes("sums", DType.F32, count, self.width // COLUMNS + 1, 4)
         ones = lanes("ones", kind, 4)
-        return _Registers(queries, scores, weights, rest, sums, peak, last, factor, ones)
+        moving = len(self.moving)
+        places = lanes("places", DType.I32, count * 2, moving) if moving else None
+        return _Registers(queries, scores, weights, rest, sums, peak, last, factor, ones, places)
+
+    @property
+    def moving(self) -> tuple[For, ...]:
+        """The loops over rows that scores depend on, where there are several."""
+        rows, score = self.pair.scores.rows, reduced(self.pair.score, self.pair.scores)
+        exprs = [expr for expr in (score.value, score.start) if expr is not None]
+        used = frozenset[str]().union(*map(indexed_by, exprs))
+        return tuple(loop for loop in rows if loop.variable in used) if len(rows) > 1 else ()
 
     @contextmanager
     def _lane(self) -> Iterator[Dim]:
@@ -306,15 +311,35 @@ class _Launch:
         w, product = self.w, self.pair.scores
         return split(w, product.rows, clamped(row, extent(product.rows), self.size.queries, w))
 
+    def _places(self, memory: _Registers, lane: Dim, i: Dim, row: Dim) -> dict[str, Dim]:
+        """The loop variables of a row that scores depend on."""
+        if memory.places is None:
+            return self._row(row)
+        w, at = self.w, dict[str, Dim]()
+        for number, loop in enumerate(self.moving):
+            name, value = w.fresh(loop.variable), memory.places[(lane, i, Dim.of(number))]
+            last = dim_max(loop.stop - 1, loop.start)
+            w.add(Bind(name, Cast(value, DType.I64), loop.start, last, "clamped"))
+            w.bounds = w.bounds.with_value(name, loop.start, last)
+            at[loop.variable] = Dim.of(name)
+        return at
+
     def _start(self, memory: _Registers, at: _Place) -> None:
         """Loads queries; no keys so far."""
         w, product, depth = self.w, self.pair.scores, self.pair.sizes[0]
-        one = Lit(1.0, self.kind)
+        one, floor = Lit(1.0, self.kind), Local(w.fresh("floor"), DType.F32)
+        far, small, large = LEAST_PEAKS
+        below_one = Binary("<", at.rate, Lit(1.0, DType.F32))
+        w.add(Declare(floor, far if self.far else Select(below_one, small, large)))
         with self._lane() as lane, w.range("n", 4) as n:
             w.add(Store(memory.ones, (lane, n), one))
         with self._lane() as lane, self._rows(lane, at.row) as (m, half, i, row):
-            w.add(Store(memory.peak, (lane, i), LOWEST))
+            w.add(Store(memory.peak, (lane, i), floor))
             place_of = {**at.batch, **self._row(row)}
+            for number, loop in enumerate(self.moving):
+                assert memory.places is not None
+                own = Cast(Index(place_of[loop.variable]), DType.I32)
+                w.add(Store(memory.places, (lane, i, Dim.of(number)), own))
             with w.range("k", self.depth // STEPS) as k, w.range("n", 4) as n:
                 step = k * STEPS + lane % 4 * 2 + n % 2 + n // 2 * 8
                 place = (lane, m, k, n % 2 + half * 2 + n // 2 * 4)
@@ -343,30 +368,44 @@ class _Launch:
     @contextmanager
     def _each_score(
         self, memory: _Registers, at: _Place, expr: Expr | None
-    ) -> Iterator[tuple[Load, dict[str, Dim]]]:
-        """The place of each score, and the loop variables that an expression needs there. A row or
-        key beyond the last one is that one."""
+    ) -> Iterator[tuple[Load, dict[str, Dim], Mapping[Local, Expr]]]:
+        """The place of each score, the loop variables that an expression needs there, and its words
+        of bits. A row or key beyond the last one is that one."""
         w, product, keys = self.w, self.pair.scores, self.size.keys
         used = indexed_by(expr) if expr is not None else frozenset[str]()
+        locals_ = {part for part in parts(expr) if isinstance(part, Local)} if expr else ()
+        bits = [one for one in self.bits if one.word in locals_]
+        used |= frozenset[str]().union(*(dim.symbols for dim in at.last))
         by_row, by_key = (
             bool(used & {loop.variable for loop in loops})
             for loops in (product.rows, product.columns)
         )
-        with self._lane() as lane, self._rows(lane, at.row) as (m, half, _, row):
-            moving = {**at.batch, **(self._row(row) if by_row else {})}
+        with self._lane() as lane, self._rows(lane, at.row) as (m, half, i, row):
+            moving = {**at.batch, **(self._places(memory, lane, i, row) if by_row else {})}
+            for number, last in enumerate(at.last):
+                ahead = last.substitute(moving) - at.key - lane % 4 * 2
+                moving[AHEAD.format(number)] = w.let("ahead", ahead, ahead, ahead)
+            words = dict[Local, Expr]()
+            for one in bits:
+                word = Local(w.fresh("open"), DType.I32)
+                w.add(Declare(word, one.load(at.batch, at.part, at.row + m * ROWS, lane)))
+                words[one.word] = word
             with w.range("j", keys // COLUMNS) as j, w.range("n", 2) as n:
+                moving |= {NUMBER: j * 2 + n, HALF: half, NEAR: j * COLUMNS + n}
                 if by_key:
-                    key = at.key + j * COLUMNS + lane % 4 * 2 + n
+                    key = at.key + key_of(lane, j, n)
                     if not at.whole:
                         key = clamped(key, self.pair.found.length, keys, w)
                     moving |= split(w, product.columns, key)
-                yield memory.scores[(lane, m, j, half * 2 + n)], moving
+                yield memory.scores[(lane, m, j, half * 2 + n)], moving, words
 
     def _start_scores(self, memory: _Registers, at: _Place) -> None:
         """What sums of products begin with."""
         start = at.score.start
-        with self._each_score(memory, at, start) as (place, moving):
-            value = ZERO_F32 if start is None else substitute_in(start, moving)
+        with self._each_score(memory, at, start) as (place, moving, words):
+            value: Expr = ZERO_F32
+            if start is not None:
+                value = with_locals(substitute_in(start, moving), words)
             self.w.add(Store(place.buffer, place.index, value))
 
     def _multiply(self, memory: _Registers, keys: Side) -> None:
@@ -401,8 +440,9 @@ class _Launch:
     def _finish_scores(self, memory: _Registers, at: _Place) -> None:
         """What follows the products of queries and keys."""
         if not at.score.is_sum:
-            with self._each_score(memory, at, at.score.value) as (place, moving):
-                self.w.add(Store(place.buffer, place.index, at.score.of(place, moving)))
+            with self._each_score(memory, at, at.score.value) as (place, moving, words):
+                value = with_locals(at.score.of(place, moving), words)
+                self.w.add(Store(place.buffer, place.index, value))
 
     def _shut(self, memory: _Registers, key: Dim, first: Dim) -> None:
         """-inf as scores before the `first` key and behind the last one."""
@@ -416,17 +456,17 @@ class _Launch:
             inside = Binary("&&", binary("<=", first, column), below(column, length))
             w.add(Store(place.buffer, place.index, Select(inside, place, LOWEST)))
 
-    def _is_far(self, score: Score) -> bool:
-        """Whether scores may be the lowest bfloat16, as masks are. Times `rate` it is beyond
-        floats, and the rounding of such products is more than an exponent."""
-        return self.kind is DType.BF16 and not (score.is_sum and score.start is None)
+    def _rate(self, peak: Expr, rate: Expr) -> Expr:
+        """Of the exponents of a row. Where masks may shut all keys of a row by such numbers as the
+        lowest float, products with `rate` would be rounded by more than an exponent."""
+        for least, own in RATES if self.far else ():
+            rate = Select(Binary("<", peak, least), own, rate)
+        return rate
 
-    def _powers(self, memory: _Registers, rate: Expr, far: bool) -> None:
+    def _powers(self, memory: _Registers, rate: Expr) -> None:
         """The powers of the scores of a block below the new maximum, and their sums."""
         w, (_, count, each, _) = self.w, memory.scores.shape
-        minus = Local(w.fresh("minus"), DType.F32)
-        if not far:
-            w.add(Declare(minus, Binary("*", rate, Lit(-1.0, DType.F32))))
+        minus_one = Lit(-1.0, DType.F32)
         with self._lane() as lane, w.range("i", count * 2) as i:
             w.add(Store(memory.last, (lane, i), memory.peak[(lane, i)]))
         with w.range("m", count) as m:
@@ -438,13 +478,14 @@ class _Launch:
         with self._lane() as lane:
             with self._rows(lane, ZERO) as (m, half, i, _):
                 peak, shift = memory.peak[(lane, i)], Local(w.fresh("shift"), DType.F32)
-                safe = Select(Binary("==", peak, LOWEST), ZERO_F32, peak)
-                w.add(Declare(shift, safe if far else Binary("*", safe, minus)))
-                below_peak = _exponent(memory.last[(lane, i)], rate, shift, far=far)
+                own = Local(w.fresh("own_rate"), DType.F32)
+                w.add(Declare(own, self._rate(peak, rate)))
+                w.add(Declare(shift, Binary("*", peak, Binary("*", own, minus_one))))
+                below_peak = apply("fma", memory.last[(lane, i)], own, shift)
                 w.add(Store(memory.factor, (lane, i), below_peak))
                 with w.range("j", each) as j, w.range("n", 2) as n:
                     place = memory.scores[(lane, m, j, half * 2 + n)]
-                    w.add(Store(place.buffer, place.index, _exponent(place, rate, shift, far=far)))
+                    w.add(Store(place.buffer, place.index, apply("fma", place, own, shift)))
             first = memory.factor[(lane, ZERO)]
             w.micro("raot_powers_of_2_f32", x=first, count=count * 2)
             with w.range("m", count) as m, w.range("j", each) as j:
@@ -454,13 +495,21 @@ class _Launch:
                 w.micro(f"raot_round4_{self.kind.value}", to=half_of, **{"from": place})
                 if memory.rest is not None:
                     self._keep_rest(memory, memory.rest, (lane, m, j))
-            sums = memory.sums
-            with (
-                w.range("m", count) as m, w.range("j", sums.shape[2]) as j, w.range("n", 4) as n
-            ):  # fmt: skip
-                place = sums[(lane, m, j, n)]
-                scaled = Binary("*", place, memory.factor[(lane, m * 2 + n // 2)])
-                w.add(Store(sums, place.index, scaled))
+            own_sums = self.width // COLUMNS
+            self._scale(memory, lane, (ZERO, own_sums), 1)
+            self._scale(memory, lane, (Dim.of(own_sums), 1), 2)
+
+    def _scale(self, memory: _Registers, lane: Dim, columns: tuple[Dim, int], step: int) -> None:
+        """Multiplies sums by the factors of their rows. `columns`: the first matrix of sums, and
+        how many; of each, columns `step` apart, since all columns of powers alone are equal."""
+        w, sums, (first, count) = self.w, memory.sums, columns
+        with (
+            w.range("m", self.size.matrices) as m, w.range("j", count) as j,
+            w.range("n", 4 // step) as n,
+        ):  # fmt: skip
+            place = sums[(lane, m, first + j, n * step)]
+            scaled = Binary("*", place, memory.factor[(lane, m * 2 + n * step // 2)])
+            w.add(Store(sums, place.index, scaled))
 
     def _keep_rest(self, memory: _Registers, rest: Buffer, place: tuple[Dim, Dim, Dim]) -> None:
         """What four weights lose by rounding."""
@@ -510,10 +559,3 @@ class _Launch:
                 w, product, batch, (rows, columns),
                 lambda i, j: sums[(lane, i // 2, j // 2, i % 2 * 2 + j % 2)],
             )  # fmt: skip
-
-
-def _exponent(score: Expr, rate: Expr, shift: Expr, *, far: bool) -> Expr:
-    """Of base 2. `shift`: the peak where scores are `far`, else its negative product."""
-    if far:
-        return Binary("*", Binary("-", score, shift), rate)
-    return apply("fma", score, rate, shift)

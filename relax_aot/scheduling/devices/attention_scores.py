@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 
@@ -32,11 +32,14 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_expr
 from relax_aot.ir.types import DType
+from relax_aot.scheduling.attention import HALF_HIGH
 from relax_aot.scheduling.contraction import indexed_by
 from relax_aot.scheduling.devices.operands import At, Product
 from relax_aot.scheduling.writer import Writer
 
 GREATEST = float(np.finfo(np.float32).max)
+CERTAIN = 2.0**25
+"""Keys whose scores are that far below others have no weight, whatever these are."""
 LEAST = 2.0**-100
 """A factor is at least that, so that numbers that stand for shut keys stay the lowest scores."""
 ZERO, ONE = Lit(0.0, DType.F32), Lit(1.0, DType.F32)
@@ -61,17 +64,18 @@ class Score:
 
     def of(self, sum_: Expr, at: At) -> Expr:
         """The value of one sum."""
-        return _with(substitute_in(self.value, dict(at)), {self.sum: sum_})
+        return with_locals(substitute_in(self.value, dict(at)), {self.sum: sum_})
 
     def declared(self, w: Writer, at: At) -> Score:
         """The score of one matrix, whose scalars are computed here."""
         values = dict[Local, Expr]()
         w.place(self.before, values, at)
         factor, negative = (
-            None if expr is None else _with(expr, values) for expr in (self.factor, self.negative)
+            None if expr is None else with_locals(expr, values)
+            for expr in (self.factor, self.negative)
         )
         return replace(
-            self, value=_with(self.value, values), factor=factor, negative=negative, before=()
+            self, value=with_locals(self.value, values), factor=factor, negative=negative, before=()
         )
 
 
@@ -83,9 +87,9 @@ def score_of(product: Product) -> Score:
         values[found.sum] = Binary("+", found.sum, start)
     for stmt in found.after:
         if isinstance(stmt, Declare):
-            values[stmt.local] = wide(_with(stmt.value, values))
+            values[stmt.local] = wide(with_locals(stmt.value, values))
     (store,) = (stmt for stmt in found.after if isinstance(stmt, Store))
-    return Score(found.sum, wide(_with(store.value, values)))
+    return Score(found.sum, wide(with_locals(store.value, values)))
 
 
 def reduced(score: Score, product: Product) -> Score:
@@ -120,6 +124,18 @@ def reduced(score: Score, product: Product) -> Score:
     return replace(score, value=value, before=tuple(before))
 
 
+def is_far(score: Score) -> bool:
+    """Whether finite scores may be beyond half precision, as masks of other types are."""
+    exprs = [expr for expr in (score.value, score.start) if expr is not None]
+    return any(
+        part.dtype in (DType.F32, DType.BF16)
+        if isinstance(part, Load)
+        else isinstance(part, Lit) and isfinite(part.value) and abs(part.value) > HALF_HIGH
+        for expr in exprs
+        for part in parts(expr)
+    )
+
+
 def wide(expr: Expr) -> Expr:
     """A value of half precision, or one that is computed from such, as a float, without roundings
     on the way."""
@@ -141,7 +157,8 @@ def wide(expr: Expr) -> Expr:
             return Cast(expr, DType.F32) if half else expr
 
 
-def _with(expr: Expr, values: Mapping[Local, Expr]) -> Expr:
+def with_locals(expr: Expr, values: Mapping[Local, Expr]) -> Expr:
+    """Scalars with other values."""
     return map_expr(expr, lambda e: values.get(e, e) if isinstance(e, Local) else e)
 
 
@@ -220,10 +237,10 @@ def _factored(score: Score, factor: Expr) -> Score:
         if total in parts(expr):
             return total
         other = local("other", expr)
-        least, most = (Lit(end, DType.F32) for end in (-GREATEST, GREATEST))
-        limited = apply("max", apply("min", _quotient(other, factor), most), least)
-        finite = Binary("<=", apply("abs", other), most)
-        return local("fill", Select(finite, limited, other))
+        least, most = (Lit(end, DType.F32) for end in (-CERTAIN, CERTAIN))
+        limited = apply("max", apply("min", other, most), least)
+        finite = Binary("<=", apply("abs", other), Lit(GREATEST, DType.F32))
+        return local("fill", Select(finite, _quotient(limited, factor), other))
 
     return Score(total, divided(score.value), None, factor, negative, tuple(before))
 
@@ -232,12 +249,12 @@ def _factored(score: Score, factor: Expr) -> Score:
 
 
 def _chosen(expr: Expr) -> Expr:
-    """A mask of positions that is added, of 0 and -inf, as a choice: no score is computed for keys
-    that it shuts. Memory may hold other numbers, so masks from memory stay."""
+    """A mask that is added, of 0 and -inf, as a choice: no score is computed for keys that it
+    shuts. Memory may hold other numbers, so masks from memory stay."""
     match expr:
         case Binary("+", left, right):
             for score, mask in ((left, right), (right, left)):
-                if isinstance(mask, Select) and not any(isinstance(p, Load) for p in parts(mask)):
+                if isinstance(mask, Select):
                     ends = (mask.then, mask.otherwise)
                     if set(ends) == {ZERO, Lit(-inf, DType.F32)}:
                         seen = [_chosen(score) if end == ZERO else end for end in ends]

@@ -9,7 +9,8 @@ none of them sees are left out where shut keys are -inf.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial, reduce
 from math import inf
 
 from relax_aot.ir.dims import ZERO, Dim, dim_max, dim_min
@@ -17,24 +18,27 @@ from relax_aot.ir.loops import Binary, Cast, Expr, For, Index, Lit, Local, Selec
 from relax_aot.scheduling.devices.operands import At, Product, extent, split
 from relax_aot.scheduling.writer import Writer
 
+NEAR, AHEAD = "_near", "_ahead_{}"
+"""Variables, the second one with the number of the last key."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """`value`: the score of a key that is seen. `last`: no key beyond any of these is seen by the
-    query of a row. `shut`: whether the scores of all others are -inf."""
+    query of a row. `shut`: whether the scores of all others are -inf. `chosen`: the whole score,
+    by comparisons of NEAR, a key less the first one of its lane, with AHEAD, how far ahead of that
+    one each last key is."""
 
     value: Expr
     last: tuple[Dim, ...]
     shut: bool
+    chosen: Expr
 
 
 def seen_of(value: Expr, product: Product) -> Seen | None:
     """None where no choice is one of positions, or another key than the last ones is shut."""
     key, row = product.columns[-1], product.rows[-1:]
-    seen = Seen(value, (), shut=True)
-    while (found := _chosen(seen.value, key.variable)) is not None:
-        shut = seen.shut and found.shut
-        seen = replace(found, last=(*seen.last, *found.last), shut=shut)
+    seen = _seen(value, key.variable, 0)
     outer = {loop.variable for loop in product.rows[:-1]}
     apart = [last for last in seen.last if last.symbols & outer]
     steady = all(_slope(last, loop) is not None for last in seen.last for loop in row)
@@ -42,10 +46,10 @@ def seen_of(value: Expr, product: Product) -> Seen | None:
     return seen if seen.last and known else None
 
 
-def _chosen(value: Expr, key: str) -> Seen | None:
-    """One choice by positions."""
+def _seen(value: Expr, key: str, count: int) -> Seen:
+    """`count`: of last keys so far."""
     if not isinstance(value, Select):
-        return None
+        return Seen(value, (), shut=True, chosen=value)
     for seen, other, holds in (
         (value.then, value.otherwise, True),
         (value.otherwise, value.then, False),
@@ -53,8 +57,14 @@ def _chosen(value: Expr, key: str) -> Seen | None:
         last = _last(value.condition, key, holds=holds)
         sums = [part for part in parts(seen) if isinstance(part, Local)]
         if last is not None and sums:
-            return Seen(seen, last, shut=other == Lit(-inf, other.dtype))
-    return None
+            inner = _seen(seen, key, count + len(last))
+            numbers = range(count, count + len(last))
+            ahead = [Index(Dim.of(AHEAD.format(number))) for number in numbers]
+            near = [Binary("<=", Index(Dim.of(NEAR)), one) for one in ahead]
+            chosen = Select(reduce(partial(Binary, "&&"), near), inner.chosen, other)
+            shut = inner.shut and other == Lit(-inf, other.dtype)
+            return Seen(inner.value, (*last, *inner.last), shut, chosen)
+    return Seen(value, (), shut=True, chosen=value)
 
 
 def _last(condition: Expr, key: str, *, holds: bool) -> tuple[Dim, ...] | None:

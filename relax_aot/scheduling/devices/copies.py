@@ -118,30 +118,35 @@ class Side:
             chunk = thread + e * threads
             rest = count % threads != 0
             with w.when(*[below(chunk, Dim.of(count))] if rest else ()):
-                line, step = self._chunk(w, (thread, e, threads), each)
-                to = self.shared[self.place(half, line, step)]
-                copy = self._vector if self.vector else self._gather
-                copy(w, batch, to, (line, step), first, ends, whole=whole)
+                place, far = self._chunk(w, (thread, e, threads), each)
+                to = self.shared[self.place(half, *place)]
+                if self.vector:
+                    self._vector(w, batch, to, place, far, first, ends, whole=whole)
+                else:
+                    self._gather(w, batch, to, place, first, ends, whole=whole)
 
-    def _chunk(self, w: Writer, at: tuple[Dim, Dim, int], each: int) -> Pair:
-        """The place of a chunk of `each` elements. Consecutive threads have neighbors in memory.
-        `at`: the thread, the number of its chunk, and how many threads there are."""
+    def _chunk(self, w: Writer, at: tuple[Dim, Dim, int], each: int) -> tuple[Pair, Pair]:
+        """The place of a chunk of `each` elements, and how far it is from that of the first chunk
+        of its thread, where that is the same for all threads, else 0. Consecutive threads have
+        neighbors in memory. `at`: the thread, the number of its chunk, and how many threads there
+        are."""
         thread, e, threads = at
         chunk = thread + e * threads
         if self.rows and each > 1 and not self.vector and self._lines_are_neighbors:
             outer = w.named("outer", chunk // self.lines)
-            return w.named("inner", chunk % self.lines), outer * each
+            return (w.named("inner", chunk % self.lines), outer * each), (ZERO, ZERO)
         wide, high = self.steps // each, self.lines
         if not self.rows:
             wide, high = self.lines // each, self.steps
-        group = gcd(wide, threads)
+        group, far = gcd(wide, threads), (ZERO, ZERO)
         if high % (threads // group) == 0:  # the chunks of all threads are as far apart
-            outer = w.named("outer", thread // group + e // (wide // group) * (threads // group))
-            inner = w.named("inner", (thread % group + e % (wide // group) * group) * each)
+            far = (e // (wide // group) * (threads // group), e % (wide // group) * group * each)
+            outer = w.named("outer", thread // group) + far[0]
+            inner = w.named("inner", thread % group * each) + far[1]
         else:
             outer, inner = w.named("outer", chunk // wide), chunk % wide * each
             inner = w.named("inner", inner)
-        return (outer, inner) if self.rows else (inner, outer)
+        return ((outer, inner), far) if self.rows else ((inner, outer), (far[1], far[0]))
 
     @property
     def _lines_are_neighbors(self) -> bool:
@@ -188,10 +193,12 @@ class Side:
         return source, ahead
 
     def _vector(
-        self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, ends: Pair, *, whole: bool
-    ) -> None:
+        self, w: Writer, batch: At, to: Load, place: Pair, far: Pair, first: Pair, ends: Pair,
+        *, whole: bool,
+    ) -> None:  # fmt: skip
         """Copies neighbors, as many of them as there are; zeros behind them. How far a part is
-        behind the first one is apart from the address, which threads compute once."""
+        behind the first one is apart from the address, which threads compute once. Else that of a
+        chunk behind the first chunk of the thread is, where it is a number."""
         loops, steps = self.loops, self.product.steps
         positions = [own + start for own, start in zip(place, first, strict=True)]
         even = [
@@ -217,6 +224,12 @@ class Side:
             positions[axis] = place[axis]
             ahead = first[axis] * step
         padded = self.load == self.product.padded
+        if not self.apart and not padded:
+            for axis, own in enumerate((loops, steps)):
+                step = stride(self.load, own[0].variable) if len(own) == 1 else None
+                if step is not None and step.is_constant and even[axis]:
+                    positions[axis] -= far[axis]
+                    ahead += far[axis] * step
         if padded:
             ahead, positions[1] = ZERO, place[1] + first[1]
         at = {**batch, **split(w, loops, positions[0]), **self._steps_at(w, place[1], positions[1])}

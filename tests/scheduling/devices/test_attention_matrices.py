@@ -21,7 +21,8 @@ from relax_aot.lowering import lower
 from relax_aot.ops import deduce
 from relax_aot.ops._op import Array
 from relax_aot.scheduling.devices.attention import attention
-from relax_aot.scheduling.devices.attention_matrices import Blocks, matrices
+from relax_aot.scheduling.devices.attention_blocks import Blocks
+from relax_aot.scheduling.devices.attention_matrices import matrices
 from relax_aot.scheduling.scratch import with_kernels
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.targets.cuda_mma import TARGET

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes of the blocks of an attention by matrix units, by the registers that a thread needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relax_aot.ir.axes import LANES
+from relax_aot.ir.loops import Expr, Select, parts
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.contraction import indexed_by
+from relax_aot.scheduling.devices.attention_bits import opened
+from relax_aot.scheduling.devices.attention_scores import Score
+from relax_aot.scheduling.devices.attention_seen import seen_of
+from relax_aot.scheduling.devices.copies import VECTOR
+from relax_aot.scheduling.devices.operands import Product
+from relax_aot.scheduling.devices.units import ROWS
+
+ADDRESSES = 66
+"""Registers of a thread that hold no elements of matrices."""
+MASK = {"": 0, "keys": 2, "places": 2, "added": 8, "chosen": 12}
+"""Registers for the parts of a mask that are on their way, for each matrix of queries, or for its
+bits, or for the places of rows that are computed by divisions."""
+ROOM = 250
+"""Registers of a thread at most, of 255."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Warps of a block, matrices of ROWS queries of each, and keys that are in shared memory at a
+    time."""
+
+    warps: int
+    matrices: int
+    keys: int
+
+    @property
+    def rows(self) -> int:
+        """Queries of a warp."""
+        return self.matrices * ROWS
+
+    @property
+    def queries(self) -> int:
+        return self.warps * self.rows
+
+    @property
+    def threads(self) -> int:
+        return self.warps * LANES
+
+    def bytes(self, depth: int, width: int) -> int:
+        """Of shared memory at most."""
+        tiles = [lines * self.keys + VECTOR * max(lines, self.keys) for lines in (depth, width)]
+        return sum(tiles) * DType.F16.bytes
+
+    def registers(self, depth: int, width: int, mask: str) -> int:
+        """Of a thread: queries, sums, scores and others."""
+        own = depth // 4 + width // 2 + self.keys // 2 + 10 + MASK[mask]
+        return self.matrices * own + ADDRESSES
+
+
+BLOCKS = tuple(Blocks(4, *size) for size in ((2, 64), (2, 48), (1, 64), (1, 48), (1, 32), (1, 16)))
+"""The first that fits in shared memory and registers is taken; two matrices of queries only where
+there are more queries than a block has with one."""
+
+
+def mask_of(score: Score, product: Product, by_bits: Sequence[Expr]) -> str:
+    """Whether scores are chosen, or numbers are added, and whether only keys decide on that.
+    `by_bits`: conditions that are bits."""
+    seen = seen_of(score.value, product)
+    value = score.value if seen is None else seen.value
+    if value == score.sum and score.start is None:
+        return "places" if seen is not None and len(product.rows) > 1 else ""
+    rest = [opened(expr, by_bits) for expr in (value, score.start) if expr is not None]
+    used = frozenset[str]().union(*map(indexed_by, rest))
+    if not used & {loop.variable for loop in (*product.rows, *product.columns)}:
+        return "keys" if by_bits else ""
+    chosen = any(isinstance(part, Select) for expr in rest for part in parts(expr))
+    if chosen and not used & {loop.variable for loop in product.rows}:
+        return "keys"
+    return "chosen" if chosen else "added"
