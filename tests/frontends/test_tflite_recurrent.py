@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import relax_aot as rx
 from relax_aot.evaluation.reference import evaluate
 from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import Micro, walk
 from tests.frontends.tflite_models import Maker, truth
 
 Array = NDArray[Any]
@@ -113,3 +114,49 @@ def test_lstm_of_floats(time_first: bool, clip: float, peepholes: bool) -> None:
     )  # fmt: skip
     runs = [rng.normal(size=shape).astype(np.float32) for _ in range(3)]
     check_runs(maker.build([x], [y]), runs, 1e-5)
+
+
+def quantized_lstm(
+    shape: tuple[int, int, int], hidden: int, *, time_first: bool = False, clip: float = 0.0,
+    peepholes: bool = False, asymmetric: bool = False,
+) -> bytes:  # fmt: skip
+    rng, maker = np.random.default_rng(2), Maker()
+    inner, batch = shape[2], shape[1 if time_first else 0]
+
+    def quantized(*shape: int) -> int:
+        data = rng.integers(-127, 128, shape).astype(np.int8)
+        return maker.constant(data, rng.uniform(0.003, 0.01))
+
+    x, y = maker.tensor(shape), maker.tensor((*shape[:2], hidden))
+    inputs = [x, *(quantized(hidden, inner) for _ in range(4))]
+    inputs += [quantized(hidden, hidden) for _ in range(4)]
+    inputs += [quantized(hidden) if peepholes else -1 for _ in range(3)]
+    inputs += [maker.constant(rng.normal(size=hidden).astype(np.float32)) for _ in range(4)]
+    inputs += [-1, -1]
+    inputs += [maker.tensor((batch, hidden), variable=True) for _ in range(2)]
+    inputs += [-1] * 4
+    maker.operator(
+        "UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], "UnidirectionalSequenceLSTMOptions",
+        version=3, fusedActivationFunction=4, cellClip=clip, timeMajor=time_first,
+        asymmetricQuantizeInputs=asymmetric,
+    )  # fmt: skip
+    return maker.build([x], [y])
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize("special", [False, True])
+def test_lstm_of_floats_with_quantized_weights(special: bool, asymmetric: bool) -> None:
+    rng = np.random.default_rng(3)
+    shape = (5, 2, 7) if special else (2, 5, 7)
+    options: dict[str, Any] = {"time_first": True, "clip": 0.3, "peepholes": True}
+    model = quantized_lstm(shape, 6, asymmetric=asymmetric, **(options if special else {}))
+    runs = [rng.normal(size=shape).astype(np.float32) + np.float32(0.3) for _ in range(3)]
+    runs[1][:] = 0
+    check_runs(model, runs, 1e-5)
+
+
+def test_quantized_weights_of_an_lstm_are_multiplied_by_micro_kernels() -> None:
+    built = rx.compile(rx.load(quantized_lstm((1, 5, 8), 16)), board="mps2-an386").built
+    kernels = built.plan.module.kernels
+    names = {s.kernel.name for k in kernels for s in walk(k.body) if isinstance(s, Micro)}
+    assert names >= {"raot_multiply_pair_row", "raot_multiply_pairs_1", "raot_quantize_by_s8"}

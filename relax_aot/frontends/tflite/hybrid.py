@@ -16,6 +16,7 @@ import numpy as np
 
 from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.context import Node
+from relax_aot.frontends.tflite.model import Array
 from relax_aot.ir.dims import Dim, dim_max, dim_min
 from relax_aot.ir.graph import Call, Var
 from relax_aot.ir.types import DType
@@ -44,10 +45,17 @@ def products(
         )
     if not found.is_single and found.axis != axis:
         raise Refused(f"scales along axis {found.axis} of the weights are not supported")
+    per_channel = found.scales.reshape(()) if found.is_single else found.scales
+    return scaled_products(node, op, x, w, per_channel, symmetric=symmetric, **attrs)
+
+
+def scaled_products(
+    node: Node, op: str, x: Var, w: Var, scales: Array, *, symmetric: bool, **attrs: Any
+) -> Var:
+    """The same for weights with these scales, one or one for each place along the last axis."""
     total, scale = _sums(node, op, x, w, symmetric, attrs)
     rows = [scale.type.elements, *[Dim.of(1)] * (total.type.rank - 1)]
-    per_channel = found.scales.reshape(()) if found.is_single else found.scales
-    weighted = node.emit("mul", node.cast(total, F32), node.constant(per_channel, "scales"))
+    weighted = node.emit("mul", node.cast(total, F32), node.constant(scales, "scales"))
     return node.emit("mul", weighted, node.reshape(scale, rows))
 
 

@@ -3,18 +3,25 @@
 
 from __future__ import annotations
 
+from copy import copy
+
+import numpy as np
+
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
 from relax_aot.frontends.tflite.context import Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import multiplier
+from relax_aot.frontends.tflite.hybrid import scaled_products
 from relax_aot.frontends.tflite.rescaling import coded, scaled
+from relax_aot.inference.loops import Iterations, close_loop, open_iteration
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 
 LIMITS: dict[str, str] = {
     "SVDF": "f32; quantized i8 with an i16 state",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "f32, without projection and normalization",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "f32; f32 with weights of i8; without projection and"
+    " normalization",
 }
 
 
@@ -83,8 +90,9 @@ ORDER = (INPUT, OUTPUT, FORGET, CELL)
 
 def _lstm(node: Node) -> Results:
     x = node.arg(0)
-    if not x.type.dtype.is_float or not node.arg(WEIGHTS + FORGET).type.dtype.is_float:
-        raise Refused("a quantized LSTM is not supported; keep it in float")
+    kind = node.arg(WEIGHTS + FORGET).type.dtype
+    if not x.type.dtype.is_float or not (kind.is_float or kind is DType.I8):
+        raise Refused("a quantized LSTM is not supported; keep its activations in float")
     extras = [PROJECTION, PROJECTION_BIAS, *range(NORMS, NORMS + 4)]
     if any(node.has(index) for index in extras):
         raise Refused("an LSTM with projection or layer normalization is not supported")
@@ -92,6 +100,8 @@ def _lstm(node: Node) -> Results:
         raise Refused("an LSTM whose gates are coupled or diagonal is not supported")
     if node.activation() != "TANH":
         raise Refused(f"an LSTM with the activation {node.activation()} is not supported")
+    if kind is DType.I8:
+        return _hybrid_lstm(node)
     time_first = bool(node.number("time_major"))
     hidden = node.arg(RECURRENT + OUTPUT).type.shape[1]
     parts = [
@@ -114,6 +124,77 @@ def _lstm(node: Node) -> Results:
     seq, _, batch, width = y.type.shape
     y = node.reshape(y, (seq, batch, width))
     return y if time_first else node.emit("transpose", y, perm=(1, 0, 2))
+
+
+def _hybrid_lstm(node: Node) -> Results:
+    """Rows of the input and of the state of each step are quantized by their own ranges."""
+    x, gates = node.arg(0), (INPUT, FORGET, CELL, OUTPUT)
+    time_first = bool(node.number("time_major"))
+    h0, c0 = (node.arg(index) for index in (STATE, CELL_STATE))
+    batch, hidden = h0.type.shape
+    x = x if time_first else node.emit("transpose", x, perm=(1, 0, 2))
+    steps, width = x.type.shape[0], x.type.shape[2]
+    b = node.emit("concat", *(node.arg(BIASES + gate) for gate in gates), axis=0)
+    rows = node.reshape(x, (steps * batch, width))
+    before = node.emit("add", _by_gates(node, node, rows, WEIGHTS), b)
+    before = node.reshape(before, (steps, batch, hidden * 4))
+
+    iteration = open_iteration(node.builder, node.result_name, steps)
+    inner, body = copy(node), node.builder.branch(node.builder.unique(f"{node.result_name}_body"))
+    inner.builder = body
+    h, c = params = [
+        Var(node.builder.unique(f"{node.result_name}.{name}"), state.type)
+        for name, state in (("hidden", h0), ("cell", c0))
+    ]
+    row = inner.reshape(inner.part(before, 0, iteration, 1), (batch, hidden * 4))
+    sums = inner.emit("add", row, _by_gates(node, inner, h, RECURRENT))
+    parts = list(inner.parts(sums, 1, [hidden] * 4))
+    own, forget = (
+        inner.emit("sigmoid", _seen(inner, parts[gate], gate, c)) for gate in (INPUT, FORGET)
+    )
+    new = inner.emit("mul", own, inner.emit("tanh", parts[CELL]))
+    cell = inner.emit("add", inner.emit("mul", forget, c), new)
+    clip = float(node.option("cell_clip"))
+    if clip > 0:
+        ends = [inner.scalar(end, DType.F32) for end in (-clip, clip)]
+        cell = inner.emit("clip", cell, *ends)
+    shown = inner.emit("sigmoid", _seen(inner, parts[OUTPUT], OUTPUT, cell))
+    out = inner.emit("mul", shown, inner.emit("tanh", cell))
+
+    names = [f"{node.result_name}_{name}" for name in ("hidden", "cell", "rows")]
+    turns = Iterations(str(iteration), steps, conditional=False, capped=False)
+    last, kept, y = close_loop(
+        node.builder, body, turns, [h0, c0], params, [out, cell, out], (), names, node.origin
+    )
+    node.keep(STATE, last)
+    node.keep(CELL_STATE, kept)
+    return y if time_first else node.emit("transpose", y, perm=(1, 0, 2))
+
+
+def _by_gates(outer: Node, node: Node, rows: Var, first: int) -> Var:
+    """Products of rows by the weights of all gates, each of which has a scale."""
+    parts = [outer.arg(first + gate) for gate in range(4)]
+    if any(part.type.dtype is not DType.I8 for part in parts):
+        raise Refused("an LSTM with both quantized and float weights is not supported")
+    scales = [outer.single(outer.tensor(first + gate)) for gate in range(4)]
+    if any(zero for _, zero in scales):
+        raise Refused("an LSTM whose weights have zero points is not supported")
+    w = outer.emit("transpose", outer.emit("concat", *parts, axis=0), perm=(1, 0))
+    each = np.repeat(np.array([s for s, _ in scales], np.float32), parts[0].type.shape[0].constant)
+    symmetric = not outer.number("asymmetric")
+    return scaled_products(node, "matmul_integer", rows, w, each, symmetric=symmetric)
+
+
+def _seen(node: Node, sums: Var, gate: int, cell: Var) -> Var:
+    """The sums of a gate that sees the cell through its peephole."""
+    index = PEEPHOLES + {INPUT: 0, FORGET: 1, OUTPUT: 2}[gate]
+    if not node.has(index):
+        return sums
+    weights = node.arg(index)
+    if not weights.type.dtype.is_float:
+        scale = node.scalar(node.single(node.tensor(index))[0], DType.F32)
+        weights = node.emit("mul", node.cast(weights, DType.F32), scale)
+    return node.emit("add", sums, node.emit("mul", weights, cell))
 
 
 def _peepholes(node: Node) -> Var | None:
