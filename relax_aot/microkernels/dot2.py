@@ -14,71 +14,77 @@ EIGHT = 8
 GATHER, DEPTHWISE = "gather.h", "depthwise_lanes.h"
 
 
-def dot_products(tile: str, gather: str, operands: Parameters) -> tuple[MicroKernel, ...]:
-    """Tiles of dot products, and the gathers of their operands, which subtract an offset."""
-    return (
-        *micro_kernels(
-            tile,
-            """rows 1..~14, columns 1..~50, depth $group..~40 by $group,
-            sum_step up(columns, 16).., bias_row 0..1, bias_column 1 - bias_row
-            kernel @raot_$form(
-              %left: $I[rows, depth],
-              %right: $I[up(columns, 16) // 16, depth // $group, 16, $group],
-              %bias: i32[span(rows * bias_row, up(columns, 16) * bias_column)]
-            ) -> (%sums: i32[span(rows * sum_step, up(columns, 16) * 1)]) {
-              for r in 0..rows, c in 0..columns {
-                local sum: i32 = %bias[r * bias_row + c * bias_column]
-                for k in 0..depth {
-                  sum = (sum +
-                    (i32(%left[r, k]) * i32(%right[c // 16, k // $group, c % 16, k % $group])))
-                }
-                %sums[r * sum_step + c] = sum
-              }
-            }""",
-            operands, struct="raot_$form",
-        ),
-        *micro_kernels(
-            gather,
-            """depth 1..~20, columns 1..16, extent columns..~80, %offsets 0..extent - columns
-            kernel @raot_panel_${form}_$S(%image: $T[extent], %offsets: i32[depth]) ->
-              (%panel: $I[up(depth, $group) // $group, 16, $group]) {
-              for k in 0..depth {
-                clamped at in 0..extent - columns = %offsets[k]
-                for c in 0..columns {
-                  %panel[k // $group, c, k % $group] = $I((i32(%image[at + c]) - $panel_offset))
-                }
-              }
-            }""",
-            operands, BYTES,
-        ),
-        *micro_kernels(
-            gather,
-            """zero -128..127, rows 1..~3, row_step 0..~9,
-            depth up(count0 * count1 * count2, $group), count0 1..~3, first0 0..count0,
-            last0 first0..count0,
-            step0 step1 * count1..~step1 * count1 + 1,
-            count1 1..~3, first1 0..count1, last1 first1..count1,
-            step1 step2 * count2..~step2 * count2 + 1,
-            count2 1..~40, first2 0..count2, last2 first2..count2, step2 1..~2
-            kernel @raot_rows_${form}_$S(%image: $T[span(rows * row_step,
-              last0 - first0 * step0, last1 - first1 * step1, last2 - first2 * step2)]
-            ) -> (%to: $I[rows, depth]) {
-              for r in 0..rows, i in 0..count0, j in 0..count1, t in 0..count2 {
-                let at = (i - first0) * step0 + (j - first1) * step1 + (t - first2) * step2
-                local value: i32 = select(
-                  within(first0 <= i < last0, first1 <= j < last1, first2 <= t < last2),
-                  i32(%image[r * row_step + at]), i32(index(zero)))
-                %to[r, (i * count1 + j) * count2 + t] = $I((value - $row_offset))
-              }
-            }""",
-            operands, BYTES, struct="raot_rows_$form",
-        ),
+def tiles(header: str, operands: Parameters) -> tuple[MicroKernel, ...]:
+    """Tiles of dot products: `$L` rows of `$deep` steps by `$R` columns of `$group` steps."""
+    return micro_kernels(
+        header,
+        """rows 1..~14, columns 1..~50, depth $deep..~40 by $deep,
+        sum_step up(columns, 16).., bias_row 0..1, bias_column 1 - bias_row$values
+        kernel @$tile(
+          %left: $L[rows, depth],
+          %right: $R[up(columns, 16) // 16, depth // $group, 16, $group],
+          %bias: i32[span(rows * bias_row, up(columns, 16) * bias_column)]
+        ) -> (%sums: i32[span(rows * sum_step, up(columns, 16) * 1)]) {
+          for r in 0..rows, c in 0..columns {
+            local sum: i32 = %bias[r * bias_row + c * bias_column]
+            for k in 0..depth {
+              sum = (sum +
+                (i32(%left[r, k]) * i32(%right[c // 16, k // $group, c % 16, k % $group])))
+            }
+            %sums[r * sum_step + c] = sum
+          }
+        }""",
+        operands, struct="raot_$form",
+    )  # fmt: skip
+
+
+def panels(header: str, operands: Parameters) -> tuple[MicroKernel, ...]:
+    """Gathers of right operands, which subtract an offset."""
+    return micro_kernels(
+        header,
+        """depth 1..~20, columns 1..16, extent columns..~80, %offsets 0..extent - columns
+        kernel @raot_panel_${form}_$S(%image: $T[extent], %offsets: i32[depth]) ->
+          (%panel: $I[up(depth, $group) // $group, 16, $group]) {
+          for k in 0..depth {
+            clamped at in 0..extent - columns = %offsets[k]
+            for c in 0..columns {
+              %panel[k // $group, c, k % $group] = $I((i32(%image[at + c]) - $panel_offset))
+            }
+          }
+        }""",
+        operands, BYTES,
+    )  # fmt: skip
+
+
+def windows(header: str, operands: Parameters) -> tuple[MicroKernel, ...]:
+    """Gathers of left operands, which subtract an offset."""
+    return micro_kernels(
+        header,
+        """zero -128..127, rows 1..~3, row_step 0..~9,
+        depth up(count0 * count1 * count2, $group), count0 1..~3, first0 0..count0,
+        last0 first0..count0,
+        step0 step1 * count1..~step1 * count1 + 1,
+        count1 1..~3, first1 0..count1, last1 first1..count1,
+        step1 step2 * count2..~step2 * count2 + 1,
+        count2 1..~40, first2 0..count2, last2 first2..count2, step2 1..~2
+        kernel @raot_rows_${form}_$S(%image: $T[span(rows * row_step,
+          last0 - first0 * step0, last1 - first1 * step1, last2 - first2 * step2)]
+        ) -> (%to: $I[rows, depth]) {
+          for r in 0..rows, i in 0..count0, j in 0..count1, t in 0..count2 {
+            let at = (i - first0) * step0 + (j - first1) * step1 + (t - first2) * step2
+            local value: i32 = select(
+              within(first0 <= i < last0, first1 <= j < last1, first2 <= t < last2),
+              i32(%image[r * row_step + at]), i32(index(zero)))
+            %to[r, (i * count1 + j) * count2 + t] = $I((value - $row_offset))
+          }
+        }""",
+        operands, BYTES, struct="raot_rows_$form",
     )  # fmt: skip
 
 
 DOT2_I16: Parameters = {
-    "form": "dot2_i16", "I": "i16", "group": "2", "panel_offset": "0:i32",
-    "row_offset": "i32(index(zero))",
+    "form": "dot2_i16", "tile": "raot_$form", "L": "i16", "R": "i16", "deep": "2", "group": "2",
+    "I": "i16", "panel_offset": "0:i32", "row_offset": "i32(index(zero))", "values": "",
 }  # fmt: skip
 ROUNDED = """local product: i64 = (i64(sum) * i64(%scale[r * scale_step]))
             local value: i64 = ((product + (1:i64 << ($by - 1:i64))) >> $by)"""
@@ -116,7 +122,9 @@ def rescaling(header: str, name: str, types: Parameters) -> tuple[MicroKernel, .
 
 
 MICRO_KERNELS = (
-    *dot_products("dot2_i16.h", GATHER, DOT2_I16),
+    *tiles("dot2_i16.h", DOT2_I16),
+    *panels(GATHER, DOT2_I16),
+    *windows(GATHER, DOT2_I16),
     *micro_kernels(
         GATHER,
         """channels 1..~4, rows 1..~4, columns 1..~4, row_dilation 1..~4,

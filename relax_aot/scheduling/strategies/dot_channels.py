@@ -3,7 +3,7 @@
 
 Windows of some positions are gathered as rows of numbers, which a tile multiplies by the
 weights of sixteen channels at a time. A tile takes operands of 16-bit pairs (PMADDWD,
-VPDPWSSD) or of four signed bytes (SDOT, SMMLA).
+VPDPWSSD), of four signed bytes (SDOT, SMMLA), or of unsigned by signed bytes (VPDPBUSD).
 """
 
 from __future__ import annotations
@@ -41,11 +41,17 @@ MOST_BYTES = 6144
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Operands of a tile: `suffix` of its micro-kernels; `group` steps lie together."""
+    """Operands of a tile: `suffix` of its micro-kernels. `left` and `right`: the tile whose image
+    is that factor. Images are gathered as rows of `dtype`, with a multiple of `group` elements, and
+    as panels of `panel`, of which `panel_group` steps lie together."""
 
     suffix: str
+    left: str
+    right: str
     dtype: DType
     group: int
+    panel: DType
+    panel_group: int
 
     def takes(self, found: Weighted) -> bool:
         """Whether both factors fit the operands."""
@@ -53,11 +59,17 @@ class Form:
 
     def offset(self, found: Weighted) -> int:
         """What gathering subtracts from x: all of its zero point, or what makes bytes of it."""
-        return found.x_zero if self.dtype is DType.I16 else found.flip
+        return found.x_zero if self.dtype is DType.I16 else self.flip(found)
+
+    def flip(self, found: Weighted) -> int:
+        """What is subtracted from bytes of x for their sign."""
+        return {DType.I8: found.flip, DType.U8: found.flip - 128}.get(self.dtype, 0)
 
 
-DOT2_I16 = Form("dot2_i16", DType.I16, 2)
-DOT4_I8 = Form("dot4_i8", DType.I8, 4)
+I16, I8, U8 = DType.I16, DType.I8, DType.U8
+DOT2_I16 = Form("dot2_i16", "raot_dot2_i16", "raot_dot2_i16", I16, 2, I16, 2)
+DOT4_I8 = Form("dot4_i8", "raot_dot4_i8", "raot_dot4_i8", I8, 4, I8, 4)
+DOT4_U8 = Form("dot4_u8", "raot_dot4_us", "raot_dot4_su", U8, 4, I16, 2)
 
 
 def contiguous(found: Weighted, loop: For) -> bool:
@@ -87,7 +99,7 @@ def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
     pack = Weights(found, order)
     depth, wide = round_up(found.depth, form.group), round_up(found.channels, COLUMNS)
     weights = pack.packed(
-        w, "blocks", f"raot_{form.suffix}", "right", {"columns": found.channels, "depth": depth}
+        w, "blocks", form.left, "right", {"columns": found.channels, "depth": depth}
     )
     bias = pack.packed_starts(w, form.offset(found), COLUMNS)
     one = form.dtype.bytes * depth + 4 * wide
@@ -116,7 +128,7 @@ def _emit_channels(found: Weighted, w: Writer, form: Form) -> None:
             )
             gather(ZERO, tile.count, step)
         w.micro(
-            f"raot_{form.suffix}", sums=sums, left=rows, right=pack.first(weights),
+            form.left, sums=sums, left=rows, right=pack.first(weights),
             bias=pack.first(bias), rows=tile.count, columns=found.channels, depth=depth,
             sum_step=wide, bias_row=ZERO, bias_column=ONE,
         )  # fmt: skip
@@ -185,11 +197,11 @@ EXAMPLES = (
         target="host",
         before=WIDE_MATMUL,
         after="""
-            kernel @dot(%x: i8[n, 4], %w.blocks: i16[1, 2, 16, 2], %w.bias: i32[16]) ...
+            kernel @dot(%x: i8[n, 4], %w.blocks: i8[1, 1, 16, 4], %w.bias: i32[16]) ...
               for tile in 0..(n + 23) // 24 {
                 let positions = min(24, n - 24*tile)
-                micro raot_rows_dot2_i16_s8(...
-                micro raot_dot2_i16(...
+                micro raot_rows_dot4_u8_s8(...
+                micro raot_dot4_us(...
             ...""",
     ),
     Example(why="too few channels", target="host", before=INTEGER_MATMUL),

@@ -24,7 +24,7 @@ from relax_aot.scheduling.epilogue import Requantization, direct_store, requanti
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import round_up
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
-from relax_aot.scheduling.strategies.dot_channels import DOT4_I8, Form
+from relax_aot.scheduling.strategies.dot_channels import Form
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import Weights, copy_lines, in_place
 from relax_aot.scheduling.windows import LINE, Axis, axis_of, image_of
@@ -117,12 +117,11 @@ class _Positions:
         self.depth = round_up(found.depth, self.form.group)
         if self.tiled:
             sizes = {"rows": found.channels, "depth": self.depth}
-            self.weights = self.pack.packed(w, "rows", f"raot_{self.form.suffix}", "left", sizes)
+            self.weights = self.pack.packed(w, "rows", self.form.right, "left", sizes)
         else:
             name = f"raot_depthwise_positions_{found.suffix}"
             self.weights = self.pack.packed(w, "taps", name, "weights", {"taps": found.depth})
-        flip = found.flip if self.tiled and self.form == DOT4_I8 else 0
-        self.bias = self.pack.packed_starts(w, flip)
+        self.bias = self.pack.packed_starts(w, self.form.flip(found) if self.tiled else 0)
 
     def _allocate(self) -> None:
         """How many lines and positions are done at once, and the memory that they take."""
@@ -143,8 +142,9 @@ class _Positions:
         self.sums = w.buffer("sums", DType.I32, *shape)
         self.offsets = w.buffer("offsets", DType.I32, found.depth)
         if self.tiled:
-            group = self.form.group
-            self.panel = w.buffer("panel", self.form.dtype, self.depth // group, COLUMNS, group)
+            group = self.form.panel_group
+            steps = self.depth // group
+            self.panel = w.buffer("panel", self.form.panel, steps, COLUMNS, group)
         if not self.direct:
             size = prod(self.strip_shape(self.lines), start=ONE) + COLUMNS
             self.strip = w.buffer("padded_rows", found.x.dtype, size)
@@ -342,7 +342,7 @@ def _panels(p: _Positions, block: _Block) -> Iterator[tuple[Dim, Dim]]:
 def _multiply(p: _Positions, channel: Dim, channels: Dim, first: Dim, columns: Dim) -> None:
     """Sums of some channels at the positions of the panel, from position `first` on."""
     p.w.micro(
-        f"raot_{p.form.suffix}", sums=Load(p.sums, (ZERO, first)),
+        p.form.right, sums=Load(p.sums, (ZERO, first)),
         left=p.pack.first(p.weights, channel), right=p.panel,
         bias=p.pack.first(p.bias, channel), rows=channels, columns=columns,
         depth=p.depth, sum_step=p.sums.shape[1],
@@ -413,14 +413,14 @@ EXAMPLES = (
         target="host",
         before=INTEGER_MATMUL,
         after="""
-            kernel @dot(%x: i8[n, 4], %w.rows: i16[2, 4], %w.bias: i32[2]) ...
+            kernel @dot(%x: i8[n, 4], %w.rows: i8[2, 4], %w.bias: i32[2]) ...
               micro raot_tap_offsets(...
               micro raot_padded_rows_s8(...
             ...
                 for tile in 0..(width + 15) // 16 {
             ...
-                  micro raot_panel_dot2_i16_s8(...
-                  micro raot_dot2_i16(...
+                  micro raot_panel_dot4_u8_s8(...
+                  micro raot_dot4_su(...
             ...""",
     ),
     Example(why="sums of three products are too short", target="host", before=SHORT_SUMS),

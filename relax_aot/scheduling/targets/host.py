@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """This machine, without its vector unit: 16 registers, displacements of any size.
 
-Tiles of 16-bit pairs do not saturate, as VPMADDUBSW on bytes would.
+Tiles of bytes are exact without VPDPBUSD too, for they do not use VPMADDUBSW, which saturates.
 """
 
 from functools import partial
 
 from relax_aot.scheduling.strategies.dot_channels import (
     DOT2_I16,
+    DOT4_U8,
     Form,
     channels,
     depthwise_channels,
@@ -20,8 +21,10 @@ from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.targets import Strategy, Target
 
 
-def dot_products(form: Form) -> tuple[Strategy, ...]:
-    tiled = (partial(one, form) for one in (channels, positions, strided_channels))
+def dot_products(*forms: Form) -> tuple[Strategy, ...]:
+    """Of the first form whose operands hold both factors."""
+    each = (channels, positions, strided_channels)
+    tiled = (partial(one, form) for form in forms for one in each)
     return (depthwise_channels, *tiled)
 
 
@@ -43,7 +46,7 @@ TARGET = Target(
     halves=True,
     partial_sums=32,
     functions=1024,
-    strategies=dot_products(DOT2_I16),
+    strategies=dot_products(DOT4_U8, DOT2_I16),
     float_channels=16,
     floats=(windows, depthwise, padded_rows, im2col, tiles),
 )

@@ -203,10 +203,10 @@ __attribute__((always_inline)) static inline __m256i raot_i16_values(__m128i byt
 }
 #endif
 
-/* Widens a byte: `sign` is 128 for signed bytes, else 0. */
-static inline int32_t raot_i16_value(uint8_t byte, int32_t sign)
+/* Widens the bits of a byte: `sign` is 128 for signed bytes, else 0. */
+static inline int32_t raot_i16_value(int32_t byte, int32_t sign)
 {
-    return (int32_t)(byte ^ (uint32_t)sign) - sign;
+    return (byte ^ sign) - sign;
 }
 
 /*
@@ -215,19 +215,22 @@ static inline int32_t raot_i16_value(uint8_t byte, int32_t sign)
  *     panel[k / 2][c][k % 2] = image[offsets[k] + c]      for k < depth, c < columns <= 16
  *
  * An odd depth is padded with zeros; columns beyond the last are undefined. `extent` bytes of the
- * image are readable.
+ * image are readable. `flip`: bits of the bytes to invert first.
  */
 __attribute__((always_inline)) static inline void
 raot_panel_dot2_i16(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
-                    int32_t columns, int32_t extent, const int32_t sign)
+                    int32_t columns, int32_t extent, const int32_t sign, const uint8_t flip)
 {
     int32_t k = 0;
 
     (void)extent;
 #if defined(__AVX2__)
     for (; k + 2 <= depth; k += 2) {
-        const __m128i a = raot_bytes(image + offsets[k], extent - offsets[k]);
-        const __m128i b = raot_bytes(image + offsets[k + 1], extent - offsets[k + 1]);
+        const __m128i flips = _mm_set1_epi8((char)flip);
+        const __m128i one = raot_bytes(image + offsets[k], extent - offsets[k]);
+        const __m128i two = raot_bytes(image + offsets[k + 1], extent - offsets[k + 1]);
+        const __m128i a = flip != 0 ? _mm_xor_si128(one, flips) : one;
+        const __m128i b = flip != 0 ? _mm_xor_si128(two, flips) : two;
         const __m256i x = raot_i16_values(_mm_unpacklo_epi8(a, b), sign);
         const __m256i y = raot_i16_values(_mm_unpackhi_epi8(a, b), sign);
         __m256i *const to = (__m256i *)(void *)(panel + 16 * k);
@@ -240,7 +243,7 @@ raot_panel_dot2_i16(int16_t *panel, const uint8_t *image, const int32_t *offsets
         const uint8_t *const from = image + offsets[k];
         int16_t *const to = panel + k / 2 * 32 + k % 2;
         for (int32_t c = 0; c < columns; c++) {
-            to[2 * c] = (int16_t)raot_i16_value(from[c], sign);
+            to[2 * c] = (int16_t)raot_i16_value(from[c] ^ flip, sign);
         }
     }
     if (depth % 2 != 0) {
@@ -254,14 +257,14 @@ __attribute__((noinline, unused)) static void
 raot_panel_dot2_i16_s8(int16_t *panel, const int8_t *image, const int32_t *offsets, int32_t depth,
                        int32_t columns, int32_t extent)
 {
-    raot_panel_dot2_i16(panel, (const uint8_t *)image, offsets, depth, columns, extent, 128);
+    raot_panel_dot2_i16(panel, (const uint8_t *)image, offsets, depth, columns, extent, 128, 0);
 }
 
 __attribute__((noinline, unused)) static void
 raot_panel_dot2_i16_u8(int16_t *panel, const uint8_t *image, const int32_t *offsets, int32_t depth,
                        int32_t columns, int32_t extent)
 {
-    raot_panel_dot2_i16(panel, image, offsets, depth, columns, extent, 0);
+    raot_panel_dot2_i16(panel, image, offsets, depth, columns, extent, 0, 0);
 }
 
 /*
