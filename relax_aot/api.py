@@ -17,7 +17,7 @@ from relax_aot import arguments, driver
 from relax_aot.driver import Options
 from relax_aot.frontends.bounds import WrongBound, checked_range
 from relax_aot.frontends.entries import EntryError, read_entries
-from relax_aot.frontends.llm import CHUNK, entries_of, with_draft
+from relax_aot.frontends.llm import CHUNK, ROWS, entries_of, with_draft
 from relax_aot.frontends.llm.text_files import LanguageModel, read_text_files
 from relax_aot.frontends.text import read
 from relax_aot.frontends.text import save as save_text
@@ -265,6 +265,7 @@ def load_llm(
     *,
     context: int | None = None,
     chunk: int = CHUNK,
+    rows: int = ROWS,
     logits: str = "last",
     prefix: str | Sequence[int] | None = None,
     speculate: int = 0,
@@ -278,24 +279,25 @@ def load_llm(
     """Load a language model from a folder in Hugging Face layout (config.json and safetensors), or
     from a GGUF file, or *.bin of llama2.c. Its entries `prefill(tokens)` and `decode(token)` share
     weights and caches of `context` tokens, by default those of the model, at most 1024. `chunk` is
-    the most tokens of one prefill. `logits` is last (prefill returns those of its last token) or
-    all. `prefix` is what all texts begin with, as text or tokens: `compile` computes its keys and
-    values. `speculate` adds the entry `verify(tokens)`, which returns the logits of a token and of
-    up to so many that were proposed behind it; `draft` is a smaller model that proposes them.
-    `cache` is whole, or window: caches of layers with a sliding window keep the tokens that it
-    sees. `cache_type` is f32, f16 or int8: how caches store numbers. With a `pool`, caches have
-    room for so many tokens of several texts: each call takes `places`, where in the pool the tokens
-    of its text are, the new ones behind the others. Projects have the `tokenizer` of the model, if
-    there is one, and a function that generates text; `template` is the text of each message, in
-    place of that of the checkpoint."""
+    the most tokens of one prefill, of which each thread computes `rows` at a time: fewer take a
+    smaller arena, more are faster on hosts. `logits` is last (prefill returns those of its last
+    token) or all. `prefix` is what all texts begin with, as text or tokens: `compile` computes its
+    keys and values. `speculate` adds the entry `verify(tokens)`, which returns the logits of a
+    token and of up to so many that were proposed behind it; `draft` is a smaller model that
+    proposes them. `cache` is whole, or window: caches of layers with a sliding window keep the
+    tokens that it sees. `cache_type` is f32, f16 or int8: how caches store numbers. With a `pool`,
+    caches have room for so many tokens of several texts: each call takes `places`, where in the
+    pool the tokens of its text are, the new ones behind the others. Projects have the `tokenizer`
+    of the model, if there is one, and a function that generates text; `template` is the text of
+    each message, in place of that of the checkpoint."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
-    size, rows = arguments.number("chunk", chunk), arguments.text("logits", logits)
+    size, which = arguments.number("chunk", chunk), arguments.text("logits", logits)
     proposals = arguments.number("speculate", speculate)
     sources = entries_of(
-        folder, most, size, rows, proposals, arguments.text("cache", cache),
+        folder, most, size, which, proposals, arguments.text("cache", cache),
         arguments.text("cache_type", cache_type),
-        None if pool is None else arguments.number("pool", pool),
+        None if pool is None else arguments.number("pool", pool), arguments.number("rows", rows),
     )  # fmt: skip
     if draft is not None:
         sources = with_draft(sources, arguments.path("draft", draft))

@@ -246,6 +246,9 @@ def _stages(
     dump("frontend", module)
     _require_data(module)
     original = module
+    # A GPU takes all rows, and a run that returns between kernels has its position in one part.
+    undivided = options.stepwise or board.cuda is not None
+    module = lowering.one_part(module, options.threads, undivided=undivided)
     if options.reassociate:
         module = reassociate.run_all(module)
     module = transforms.run(module)

@@ -83,7 +83,7 @@ def chat(
     if given["system"] and text.chat.system is None:
         raise RelaxAotError(f"--system: {text.chat.no_system}")
     sources = entries_of(
-        model, context, chunk, speculate=speculate, cache=cache, cache_type=cache_type
+        model, context, chunk, speculate=speculate, cache=cache, cache_type=cache_type, part=chunk
     )
     sources = sources if draft is None else with_draft(sources, draft)
     name = identifier(sources["prefill"].checkpoint.name).lower()

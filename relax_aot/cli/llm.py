@@ -39,6 +39,14 @@ from relax_aot.project.packaging import NAMES as PACKAGES
 )
 @click.option("--chunk", type=int, default=64, metavar="N", help="Most tokens of one prefill.")
 @click.option(
+    "--rows",
+    type=int,
+    default=16,
+    metavar="N",
+    help="Tokens of a prefill that each thread computes at a time: fewer take a smaller arena, more"
+    " are faster on hosts.",
+)
+@click.option(
     "--logits",
     type=click.Choice(["last", "all"]),
     default="last",
@@ -76,6 +84,7 @@ def llm(
     board: str,
     context: int | None,
     chunk: int,
+    rows: int,
     logits: str,
     tokenizer: bool,
     prefix: str | None,
@@ -105,7 +114,7 @@ def llm(
 
     dump = chosen.pop("dump")
     options = options_of((), (), (), (), **chosen)
-    sources = entries_of(model, context, chunk, logits, speculate, cache, cache_type, pool)
+    sources = entries_of(model, context, chunk, logits, speculate, cache, cache_type, pool, rows)
     sources = sources if draft is None else with_draft(sources, draft)
     name = options.name or identifier(sources["prefill"].checkpoint.name).lower()
     text = read_text_files(Path(model), template) if tokenizer else None

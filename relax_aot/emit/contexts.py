@@ -17,7 +17,7 @@ from relax_aot.emit.c_proof import Hints
 from relax_aot.emit.extern_code import ExternCall
 from relax_aot.emit.interface import ArenaPort, DimField, Interface
 from relax_aot.emit.sharing import Parameter, Shared, shared
-from relax_aot.ir.dims import Bounds, Dim, dim_max, maximize, prove_le
+from relax_aot.ir.dims import Bounds, Dim, dim_max, interval, maximize, prove_le
 from relax_aot.ir.extern import Extern
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.types import C_TYPES
@@ -143,7 +143,7 @@ class RunContext:
     @cached_property
     def macros(self) -> dict[str, str]:
         """Symbol -> its bound in C."""
-        bounds = {f.symbol.name: f.macro for f in self.interface.dims}
+        bounds = {f.symbol.name: f.most for f in self.interface.dims}
         return bounds | {f.symbol.name: greatest_length(f) for f in self.interface.lengths}
 
     @cached_property
@@ -186,6 +186,16 @@ class RunContext:
         if size.is_constant:
             return str(size.constant)
         return greatest_c(size, self.macros, self.plan.module.bounds)
+
+    def of_call(self, size: Dim) -> tuple[str, int]:
+        """The greatest value of a size that callers see, which a run may compute in parts: as a
+        constant expression, and at the declared bounds."""
+        field, bounds = self.interface.divided, self.plan.module.bounds
+        if field is None or field.symbol.name not in size.symbols:
+            return self.constant(size), interval(size, bounds)[1]
+        whole = bounds.with_ranges({field.symbol.name: (field.symbol.low, field.symbol.high)})
+        macros = self.macros | {field.symbol.name: field.macro}
+        return greatest_c(size, macros, whole), interval(size, whole)[1]
 
     def for_any_length(self, size: Dim) -> Dim:
         """The size where growing states are as long as a call may find them: for functions that

@@ -139,7 +139,7 @@ def common_interface(parts: Sequence[Part], name: str) -> CommonInterface:
                 spelt = f"SIZE_{spelt}"
             macro = f"{prefix}_{macros.claim(spelt + '_MAX')}"
             found = fixed if held else lengths if symbol.growth is not None else dims
-            found[source] = DimField(symbol, source, c_name, macro)
+            found[source] = DimField.of(symbol, source, c_name, macro)
         for own in state_parts(module, prefix):
             shaping |= {module.source_name(symbol) for symbol in own.type.symbols}
             if own.source not in states:
@@ -256,7 +256,7 @@ def shared_view(
         states=states,
         init_arguments=shared.arguments(run=False),
         checks=first.checks.of_init(shared),
-        body=replace(first.body, step=None),
+        body=replace(first.body, parts=None, step=None),
         includes=replace(
             first.includes,
             micro=tuple(sorted({h for view in views for h in view.includes.micro})),

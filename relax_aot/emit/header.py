@@ -13,7 +13,7 @@ from relax_aot.emit.c_names import comment
 from relax_aot.emit.contexts import RunContext
 from relax_aot.emit.interface import Interface, Port
 from relax_aot.emit.wrap import noted, wrapped
-from relax_aot.ir.dims import Dim, interval
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.types import DType
 
 LICENSE = "LicenseRef-Model"
@@ -159,9 +159,8 @@ def port_sizes(context: RunContext) -> list[SizeView]:
 
 
 def _size(context: RunContext, macro: str, size: Dim, note: str) -> SizeView:
-    size = context.greatest(size)
-    number = interval(size, context.plan.module.bounds)[1]
-    return SizeView(macro, context.constant(size), number, note)
+    expression, number = context.of_call(context.greatest(size))
+    return SizeView(macro, expression, number, note)
 
 
 def memory_sizes(

@@ -23,6 +23,7 @@ _STREAM_FUNCTIONS = ("run_on", "wait")
 """What stands behind the name of a model on a GPU, or of each of its entries."""
 _MEMORY_FUNCTIONS = ("alloc", "free", "close", "device_message")
 """What stands behind the name of a model on a GPU."""
+_PART_VARIABLES = ("part", "from", "done", "is_last")
 _DEVICE_VARIABLES = (
     "device", "cuda", "run", "at", "frame", "weights", "state", "arena", "stream", "started",
     "functions", "launch", "opened", "check_call",
@@ -39,6 +40,18 @@ class DimField:
     macro: str
     first: int = 0
     """Of a length, the rows that init sets."""
+    part: int = 0
+    """What a run computes at a time, where it divides calls; 0 where it does not."""
+
+    @classmethod
+    def of(cls, symbol: Symbol, source: str, c_name: str, macro: str) -> DimField:
+        part = 0 if symbol.division is None else symbol.high
+        return cls(symbol.whole, source, c_name, macro, part=part)
+
+    @property
+    def most(self) -> str:
+        """In C, the greatest value for which the values of a run have places."""
+        return f"RAOT_MIN({self.macro}, {self.part})" if self.part else self.macro
 
     @property
     def pinned(self) -> bool:
@@ -194,6 +207,11 @@ class Interface:
         return self.dims if self.common is None else self.common.dims
 
     @property
+    def divided(self) -> DimField | None:
+        """The rows of a call that a run computes in parts."""
+        return next((field for field in self.dims if field.part), None)
+
+    @property
     def fixed_sizes(self) -> dict[str, int]:
         """By the names of the source."""
         return {field.source: field.symbol.low for field in self.fixed}
@@ -228,6 +246,7 @@ class Interface:
         needs = [f"{kind}_{arena.member}" for arena in self.arenas for kind in ("need", "offsets")]
         steps = ["position", "name"] if self.stepwise else []
         steps += ["total", "rows", "first"] if self.windows else []
+        steps += _PART_VARIABLES if self.divided else ()
         steps += _DEVICE_VARIABLES if self.device else ()
         return ["header", "writes", "reads", "length", *steps, *needs]
 
@@ -236,6 +255,7 @@ class Interface:
         """What the functions are called that no kernel may be called like."""
         verbs = ("run", *STEP_FUNCTIONS) if self.stepwise else ("run",)
         verbs = (*verbs, *_STREAM_FUNCTIONS) if self.device else verbs
+        verbs = (*verbs, "part") if self.divided else verbs
         names = [f.c_name for f in self.all_lengths]
         held = [f"{self.owner}_{verb}_{n}" for n in names for verb in ("get", "truncate")]
         shared = ("init", "worker", "stop") if self.threaded else ("init",)
@@ -336,7 +356,7 @@ def interface_of(
     fields = Names((field.c_name for field in shared.values()), reserved=())
     fixed = fixed_symbols(module)
     sizes = tuple(
-        replace(shared[module.source_name(s.name)], symbol=s)
+        _own(shared[module.source_name(s.name)], s)
         if common is not None
         else _dim_field(s, module.source_name(s.name), fields, macros, prefix)
         for s in module.symbols
@@ -444,7 +464,13 @@ def _arena(region: str, number: int, name: str, macros: Names) -> ArenaPort:
 
 def _dim_field(symbol: Symbol, source: str, fields: Names, macros: Names, prefix: str) -> DimField:
     c_name = fields.claim(source)
-    return DimField(symbol, source, c_name, f"{prefix}_{macros.claim(c_name.upper() + '_MAX')}")
+    return DimField.of(symbol, source, c_name, f"{prefix}_{macros.claim(c_name.upper() + '_MAX')}")
+
+
+def _own(field: DimField, symbol: Symbol) -> DimField:
+    """The field of an entry, whose symbol this is."""
+    own = DimField.of(symbol, field.source, field.c_name, field.macro)
+    return replace(own, first=field.first)
 
 
 def padded_header(sizes: int, alignment: int) -> int:

@@ -22,6 +22,7 @@ from relax_aot.planning.steps import (
     Repeat,
     Step,
     Transfer,
+    walk_steps,
 )
 
 
@@ -33,7 +34,12 @@ class Statements:
 
     def steps(self) -> list[str]:
         """The body of the run: one call a line, branches as blocks."""
-        return [*self._nodes(self.context.plan.program.nodes, 0), *self.commits()]
+        nodes, last = self.context.plan.program.nodes, results_only(self.context)
+        lines = [*self._nodes(nodes[: len(nodes) - len(last)], 0)]
+        if last:
+            kept = (f"    {line}" for line in grown(self.context))
+            lines += ["if (is_last == 0) {", *kept, "    return RAOT_OK;", "}"]
+        return [*lines, *self._nodes(last, 0), *self.commits()]
 
     def commits(self) -> list[str]:
         """What is staged goes to the caller's buffers: nothing can fail any more."""
@@ -170,6 +176,27 @@ class Statements:
 
     def _pointer(self, name: str) -> str:
         return self.context.values[name]
+
+
+def results_only(context: RunContext) -> tuple[Node, ...]:
+    """The last nodes of a divided run that no state depends on: the last part alone has them."""
+    interface, nodes = context.interface, context.plan.program.nodes
+    states = {part.input for part in interface.states}
+    staged = any(commit.target in states for commit in context.plan.commits)
+    if interface.divided is None or staged:
+        return ()
+    memory = {context.values[name] for name in states}
+    first = position = 0
+    while position < len(nodes):
+        node = nodes[position]
+        layer = context.layers.get(node.name) if isinstance(node, Step) else None
+        length = 1 if layer is None else layer.length
+        inside = walk_steps(nodes[position : position + length])
+        written = (name for step in inside if isinstance(step, Step) for name in step.outs)
+        position += length
+        if any(context.values.get(name) in memory for name in written):
+            first = position
+    return nodes[first:]
 
 
 def sized(context: RunContext, node: Define | Check, pad: str) -> Iterator[str]:

@@ -35,6 +35,7 @@ from relax_aot.emit.kernels import (
 )
 from relax_aot.emit.layers import layers_of
 from relax_aot.emit.lengths import LengthView, bytes_before, first_row, header_c, length_views
+from relax_aot.emit.parts import PartsView, parts_of
 from relax_aot.emit.run_code import Statements
 from relax_aot.emit.step_code import StepView, mentioned, words_of
 from relax_aot.emit.weights import Weights
@@ -70,6 +71,8 @@ class RunView:
     """What the states are called that it speaks of: one without elements is only a length."""
     steps: tuple[str, ...]
     can_fail: bool
+    parts: PartsView | None
+    """How calls are divided, where they are."""
     step: StepView | None
     """The form of the run that returns between kernels, where it was requested."""
 
@@ -170,6 +173,10 @@ class ModelView:
     @property
     def step(self) -> StepView | None:
         return self.body.step
+
+    @property
+    def parts(self) -> PartsView | None:
+        return self.body.parts
 
     @property
     def layout(self) -> tuple[SizeView, ...]:
@@ -289,7 +296,9 @@ def _checks_and_body(
     step = None
     if interface.device:
         entry = mentioned(entry, _checked(checks))
-        return checks, RunView(entry, inner, results, (), (), (), can_fail=False, step=None)
+        return checks, RunView(
+            entry, inner, results, (), (), (), can_fail=False, parts=None, step=None
+        )
     if interface.stepwise:
         step = StepView.of(context, inner, entry, results)
         entry = mentioned(entry, _checked(checks))
@@ -301,7 +310,11 @@ def _checks_and_body(
     used = tuple(slot for slot in slots if slot.c_name in spoken)
     states = tuple(context.values[part.input] for part in interface.states)
     named = tuple(name for name in states if name in spoken)
-    return checks, RunView(entry, inner, results, used, named, steps, can_fail, step)
+    parts = parts_of(context, entry, steps)
+    if parts is not None:
+        kept = (parts.rows, *(length.value for length in parts.lengths))
+        entry = mentioned(entry, (*_checked(checks), *kept))
+    return checks, RunView(entry, inner, results, used, named, steps, can_fail, parts, step)
 
 
 def _checked(checks: ChecksView) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from relax_aot.ir.axes import CORE
 from relax_aot.ir.bounds import GREATEST
 from relax_aot.ir.check_kernel import kernel_problems
 from relax_aot.ir.dims import Bounds, Dim, Relation, assume, prove_eq
-from relax_aot.ir.graph import CONTROL, Attr, Call, Function, Loop, Module, State, Var
+from relax_aot.ir.graph import CONTROL, Attr, Call, Function, Loop, Module, State, Symbol, Var
 from relax_aot.ir.lexer import WORD
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.text import call_text
@@ -86,12 +86,30 @@ def _names(module: Module) -> Iterator[str]:
             yield f"constant %{constant.name}: {constant.type} contains {came}"
 
 
+def _divided(module: Module, symbol: Symbol) -> Iterator[str]:
+    """Parts of a call take rows of inputs, and the last one returns results without rows: a call
+    that fails has then changed none. Sizes from data would be those of one part."""
+    division, rows = symbol.division, Dim.of(symbol.name)
+    if division is None or not 1 <= division.part < division.whole:
+        yield f"symbol {symbol.name}: parts are smaller than the whole"
+    states = {name for state in module.states for name in (state.input, state.output)}
+    for var in (*module.main.params, *module.main.results):
+        is_given = var in module.main.params
+        others = [size for size in var.type.shape[:is_given] if size != rows]
+        others += var.type.shape[is_given:]
+        used = frozenset[str]().union(*(size.symbols for size in others))
+        if var.name not in states and used & {symbol.name, *module.inner}:
+            yield f"%{var.name}: {var.type} can not be divided by its rows {symbol.name}"
+
+
 def _symbols(module: Module) -> Iterator[str]:
     for symbol in module.symbols:
         if not (WORD.fullmatch(symbol.name) and "." not in symbol.name):
             yield f"symbol {symbol.name!r} is not an identifier; use an alias for its source name"
         if not 0 <= symbol.low <= symbol.high <= GREATEST:
             yield f"symbol {symbol.name} in {symbol.low}..{symbol.high} contains no size"
+        if symbol.division is not None:
+            yield from _divided(module, symbol)
     for condition in module.conditions:
         yield from _declared(module, condition.left.symbols | condition.right.symbols, condition)
         for name in sorted((condition.left.symbols | condition.right.symbols) & module.inner):

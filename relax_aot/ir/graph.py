@@ -277,11 +277,23 @@ def slack_of(window: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Division:
+    """A call whose size is above `part` does what calls of at most `part` do one after another:
+    they append their rows to growing states, and the last of them returns the results. Sizes of
+    calls are at most `whole`."""
+
+    part: int
+    whole: int
+
+
+@dataclass(frozen=True, slots=True)
 class Symbol:
     """A size that is known at run time only: `low..high`, both included.
 
     `origin` says where it comes from ("input x, axis 1"). An inner symbol is computed
     by the model while it runs. One with `growth` is kept in the state from call to call.
+    One with a `division` counts rows, the first axis of inputs; once `high` is that of a part, the
+    module is what one part computes.
     """
 
     name: str
@@ -290,6 +302,12 @@ class Symbol:
     origin: str = ""
     inner: bool = False
     growth: Growth | None = None
+    division: Division | None = None
+
+    @property
+    def whole(self) -> Symbol:
+        """As callers see it."""
+        return self if self.division is None else replace(self, high=self.division.whole)
 
     @property
     def raisable(self) -> bool:

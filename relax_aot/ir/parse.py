@@ -22,6 +22,7 @@ from relax_aot.ir.graph import (
     Call,
     Condition,
     Constant,
+    Division,
     Function,
     Growth,
     Module,
@@ -120,7 +121,8 @@ def _symbol(cursor: Cursor) -> Symbol:
     cursor.expect("..")
     high = integer(cursor)
     growth = _growth(cursor) if cursor.take_word("grows") else None
-    return Symbol(name, low, high, cursor.origin(), inner, growth)
+    division = _division(cursor) if cursor.take_word("in") else None
+    return Symbol(name, low, high, cursor.origin(), inner, growth, division)
 
 
 def _growth(cursor: Cursor) -> Growth:
@@ -128,6 +130,14 @@ def _growth(cursor: Cursor) -> Growth:
     after = dim(cursor)
     cursor.expect_word("within", "`within` and the capacity, such as `within 512`")
     return Growth(after, integer(cursor), integer(cursor) if cursor.take_word("of") else 0)
+
+
+def _division(cursor: Cursor) -> Division:
+    for word in ("parts", "of"):
+        cursor.expect_word(word, "`in parts of 16 of 64`")
+    part = integer(cursor)
+    cursor.expect_word("of", "`of` and the greatest size of a call, such as `of 64`")
+    return Division(part, integer(cursor))
 
 
 def _condition(cursor: Cursor) -> Condition:

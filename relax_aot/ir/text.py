@@ -75,6 +75,8 @@ def _facts(module: Module) -> Iterator[str]:
         if (growth := symbol.growth) is not None:
             bounds += f" grows to {growth.after} within {growth.capacity}"
             bounds += f" of {growth.places}" if growth.is_window else ""
+        if (division := symbol.division) is not None:
+            bounds += f" in parts of {division.part} of {division.whole}"
         yield f"{kind} {quoted(symbol.name)} in {bounds}{_origin(symbol.origin)}"
     for condition in module.conditions:
         yield f"require {condition}{_origin(condition.origin)}"

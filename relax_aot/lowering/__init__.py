@@ -19,12 +19,13 @@ from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load, Number, expressi
 from relax_aot.ir.names import unused_name
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import Ref, TensorType
+from relax_aot.lowering.divided_calls import one_part
 from relax_aot.lowering.growing import at_capacity
 from relax_aot.lowering.index_checks import check_then_trust
 from relax_aot.lowering.parameters import Naming, Role, attributes, own_constants, roles_of
 from relax_aot.ops import all_ops
 
-__all__ = ["check_then_trust", "lower"]
+__all__ = ["check_then_trust", "lower", "one_part"]
 
 
 def lower(module: Module) -> Module:

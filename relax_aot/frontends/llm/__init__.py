@@ -28,13 +28,15 @@ from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.sizes import Shared
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.entries import EntryCall
-from relax_aot.ir.graph import Growth, Module, Symbol
+from relax_aot.ir.graph import Division, Growth, Module, Symbol
 from relax_aot.ir.types import DType, TensorType
 
 SUFFIXES = ()
 """A language model is a folder with several entries: `entries_of` reads it."""
 CONTEXT, CHUNK = 1024, 64
 """The capacity of the caches, and the most tokens of one call."""
+ROWS = 16
+"""The tokens that a thread computes at a time."""
 LOGITS = ("last", "all")
 CACHES = ("whole", "window")
 """Whether caches of layers with a window keep all tokens, or those that the window sees."""
@@ -55,6 +57,8 @@ class Entry:
     chunk: int | None
     every_row: bool
     rows: str = "n"
+    part: int | None = None
+    """The tokens of a call that are computed at a time; None: all of them."""
     kept: Mapping[int, int] = field(default_factory=dict)
     """The rows that the caches of layers keep, by their windows; others keep all."""
     stored: str = "f32"
@@ -77,10 +81,12 @@ def entries_of(
     cache: str = "whole",
     cache_type: str = "f32",
     pool: int | None = None,
+    part: int = ROWS,
 ) -> dict[str, Entry]:
     """The entries of the model in a folder. Without a `context`, it is that of the model, at most
     CONTEXT. With `speculate`, an entry verifies so many proposed tokens. `cache`: one of CACHES.
-    `cache_type`: one of STORED. `pool`: the tokens of several texts that caches hold."""
+    `cache_type`: one of STORED. `pool`: the tokens of several texts that caches hold.
+    `part`: the tokens of a prefill that a thread computes at a time."""
     checkpoint = read_checkpoint(Path(folder))
     shape = shape_of(checkpoint.config)
     context = min(CONTEXT, shape.longest) if context is None else context
@@ -91,6 +97,8 @@ def entries_of(
         )
     if chunk < 1:
         raise WrongBound(f"the chunk {chunk}: a prefill has at least 1 token")
+    if part < 1:
+        raise WrongBound(f"{part} rows: a prefill computes at least 1 token at a time")
     if logits not in LOGITS:
         raise ModelError(f"logits is one of {', '.join(LOGITS)}, not {logits!r}")
     if not 0 <= speculate < context:
@@ -110,7 +118,7 @@ def entries_of(
     decode = Entry(
         checkpoint, shape, context, None, False, kept=kept, stored=cache_type, pool=pool
     )  # fmt: skip
-    prefill = replace(decode, chunk=min(chunk, context), every_row=logits == "all")
+    prefill = replace(decode, chunk=min(chunk, context), every_row=logits == "all", part=part)
     entries = {"prefill": prefill, "decode": decode}
     if speculate:
         entries["verify"] = replace(decode, chunk=speculate + 1, every_row=True, rows="k")
@@ -124,7 +132,9 @@ def with_draft(entries: Mapping[str, Entry], folder: str | os.PathLike[str]) -> 
         raise ModelError(
             "a draft model proposes tokens: give --speculate (speculate=), and no pool"
         )
-    found = entries_of(folder, one.context, chunk, cache_type=one.stored)
+    found = entries_of(
+        folder, one.context, chunk, cache_type=one.stored, part=entries["prefill"].part or chunk
+    )
     words = found["decode"].shape.words
     if words != one.shape.words:
         raise ModelError(
@@ -190,7 +200,7 @@ def load(source: Entry, options: ImportOptions) -> Module:
     if source.chunk is None:
         rows, tokens = Dim.of(1), builder.param("token", TensorType(DType.I32, ()))
     else:
-        rows = builder.symbol(Symbol(source.rows, 1, source.chunk, "input tokens, axis 0"))
+        rows = builder.symbol(_rows(source, source.chunk))
         tokens = builder.param("tokens", TensorType(DType.I32, (rows,)))
     names = ["w"] if len(source.kept) == 1 else [f"w{window}" for window in source.kept]
     windows = {
@@ -205,6 +215,16 @@ def load(source: Entry, options: ImportOptions) -> Module:
     sizes = scores.type.shape if source.every_row else scores.type.shape[1:]
     (logits,) = builder.call("reshape", scores, name="logits", origin="logits", shape=sizes)
     return builder.module([logits, *net.caches], net.states, (), checkpoint.name)
+
+
+def _rows(source: Entry, chunk: int) -> Symbol:
+    """The new tokens of a call. A prefill with logits of the last one can be divided, unless texts
+    share a pool, or windows drop tokens: a call that fails could not bring these back."""
+    symbol = Symbol(source.rows, 1, chunk, "input tokens, axis 0")
+    whole = source.every_row or source.pool is not None or source.kept
+    if source.part is None or source.part >= chunk or whole:
+        return symbol
+    return replace(symbol, division=Division(source.part, chunk))
 
 
 def _window(name: str, kept: int, rows: Dim) -> Symbol:

@@ -157,7 +157,10 @@ def _bounded(symbol: Symbol, low: int, high: int) -> Symbol:
     """The bound of a length is its capacity; a length starts at 0."""
     if symbol.growth is not None and low <= 1:
         return replace(symbol, low=0, high=high, growth=replace(symbol.growth, capacity=high))
-    return replace(symbol, low=low, high=high)
+    divided = symbol.division
+    if divided is not None:
+        divided = replace(divided, whole=high) if divided.part < high else None
+    return replace(symbol, low=low, high=high, division=divided)
 
 
 # Inputs
