@@ -328,11 +328,16 @@ class _Pairs:
     ) -> None:  # fmt: skip
         """The statements that follow each value."""
         w, found = self.w, self.found
+        count = w.short("channels", dim_min(channels, self.part))
+        if not by_position:  # what differs by channel alone stays in registers
+            with w.range(found.own, count) as c, w.range("p", tile.count) as p:
+                at = {**tile.at(w, p), found.own: first + c}
+                w.finish(rest.after, rest.sum, values[(c, p)], at)
+            return
         with w.range("p", tile.count) as p:
             at = tile.at(w, p)
-            with w.range(found.own, w.short("channels", dim_min(channels, self.part))) as c:
-                value = values[(p, c) if by_position else (c, p)]
-                w.finish(rest.after, rest.sum, value, {**at, found.own: first + c})
+            with w.range(found.own, count) as c:
+                w.finish(rest.after, rest.sum, values[(p, c)], {**at, found.own: first + c})
 
 
 EXAMPLES = (
