@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import relax_aot as rx
 from relax_aot.fusion import fuse
 from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.parse import parse
@@ -200,6 +201,26 @@ def test_attention_of_floats_from_halves_uses_matrix_units(tmp_path: Path) -> No
     for value, answer in zip(wanted, answers, strict=True):
         error = np.abs(answer.outputs[0].reshape(value.shape).astype(float) - value)
         assert np.all(error <= 2.0**-11 * np.abs(value) * 1.01 + 1e-6)
+
+
+LONG = """
+symbol b in 1..4
+symbol n in 1..4096
+func @main(%q: f16[b, 2, n, 32], %k: f16[b, 2, 32, n], %v: f16[b, 2, n, 32], %seen: bool[b, 1, n, n]) {
+  %fill: f16[] = fill() {dtype=f16, shape=[], value=-inf}
+  %sums: f16[b, 2, n, n] = matmul(%q, %k)
+  %scores: f16[b, 2, n, n] = where(%seen, %sums, %fill)
+  %w: f16[b, 2, n, n] = softmax(%scores) {axis=3}
+  %y: f16[b, 2, n, 32] = matmul(%w, %v)
+  return %y
+}
+"""  # noqa: E501
+
+
+@pytest.mark.slow
+def test_indices_of_long_masks_fit() -> None:
+    project = rx.compile(rx.parse(LONG), board="jetson-orin-nano", emit="cuda-source", name="long")
+    assert "bits" in project.built.files["long.cu"].decode()
 
 
 ROUNDED = """

@@ -11,6 +11,7 @@ bits become predicates several at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from relax_aot.fusion.nest import substitute_in
@@ -49,6 +50,8 @@ NUMBER, HALF = "_number", "_half"
 that row."""
 WIDTH = 16
 """Bits of a row in a word."""
+Place = tuple[Dim, Dim, Dim]
+"""A block of keys, a pair of rows and a lane of a quad."""
 NO_BIT, ONE_BIT = Lit(0, DType.I32), Lit(1, DType.I32)
 
 
@@ -110,55 +113,77 @@ def words_of(
         used = indexed_by(condition)
         batch = tuple(loop for loop in product.batch if loop.variable in used)
         by_row = any(loop.variable in used for loop in product.rows)
-        pairs = simplify(ceildiv(extent(product.rows), queries), w.bounds) * (queries // 2)
-        shape = (count, pairs if by_row else Dim.of(1), Dim.of(QUAD))
-        words = w.buffer("bits", DType.I32, *(loop.extent for loop in batch), *shape)
+        blocks = simplify(ceildiv(extent(product.rows), queries), w.bounds) if by_row else Dim.of(1)
+        pairs = blocks * (queries // 2 if by_row else 1)
+        shape = [*(loop.extent for loop in batch), count, pairs, Dim.of(QUAD)]
+        words = w.buffer("bits", DType.I32, *shape)
         bits = Bits(condition, batch, by_row, words, Local(w.fresh("open"), DType.I32))
-        _pack(w, product, bits, shape, size)
+        with _threads(w, bits, count, blocks, queries) as (at, place):
+            _pack(w, product, bits, at, place, size)
         yield bits
 
 
-def _pack(
-    w: Writer, product: Product, bits: Bits, shape: tuple[Dim, Dim, Dim], size: tuple[int, int]
-) -> None:
-    queries, keys = size
-    names = [w.fresh(name) for name in ("part", "pair", "own")]
-    own = (For(name, ZERO, stop, ()) for name, stop in zip(names, shape, strict=True))
-    axes = (*bits.batch, *own)
-    total = simplify(extent(axes), w.bounds)
+@contextmanager
+def _threads(
+    w: Writer, bits: Bits, count: Dim, blocks: Dim, queries: int
+) -> Iterator[tuple[dict[str, Dim], Place]]:
+    """The threads of a launch: the matrices of the batch and the place of a word. Where rows have
+    words of their own, a block of threads has those of one block of queries and keys."""
+    names = part, down = w.fresh("part"), w.fresh("down")
+    outer = (
+        *bits.batch,
+        *(For(n, ZERO, e, ()) for n, e in zip(names, (count, blocks), strict=True)),
+    )
+    total = simplify(extent(outer), w.bounds)
+    if bits.by_row:
+        with (
+            w.range("block", total, axis="block") as block,
+            w.range("thread", queries * 2, axis="thread") as thread,
+        ):  # fmt: skip
+            at = split(w, outer, block)
+            pair = at[down] * (queries // 2) + thread // QUAD
+            yield at, (at[part], pair, thread % QUAD)
+        return
     with (
-        w.range("block", simplify(ceildiv(total, THREADS), w.bounds), axis="block") as block,
+        w.range("block", simplify(ceildiv(total * QUAD, THREADS), w.bounds), axis="block") as block,
         w.range("thread", THREADS, axis="thread") as thread,
     ):  # fmt: skip
-        place = w.named("place", block * THREADS + thread)
-        with w.when(below(place, total)):
-            at = split(w, axes, place)
-            part, pair, lane = (at[name] for name in names)
-            word, length = Local(w.fresh("word"), DType.I32), extent(product.columns)
-            w.add(Declare(word, NO_BIT))
-            first = w.short("first", dim_min(part * keys, dim_max(length - keys, 0)))
-            with w.range("half", 2) as half:
-                moved = dict(at)
-                if bits.by_row:
-                    row = pair // COLUMNS * ROWS + pair % COLUMNS + half * COLUMNS
-                    last = clamped(row, extent(product.rows), queries, w)
-                    moved |= split(w, product.rows, last)
+        own = w.named("own", block * (THREADS // QUAD) + thread // QUAD)
+        with w.when(below(own, total)):
+            at = split(w, outer, own)
+            yield at, (at[part], ZERO, thread % QUAD)
 
-                def fill(*, whole: bool) -> list[Stmt]:
-                    """`whole`: no key of the block is beyond the last one."""
-                    with w.block() as body, w.range("number", keys // QUAD) as number:
-                        key = first + key_of(lane, number // 2, number % 2)
-                        if not whole:
-                            key = w.named("last", dim_min(key, length - 1))
-                        places = {**moved, **split(w, product.columns, key)}
-                        bit = _bit(half * WIDTH + number)
-                        chosen = Select(substitute_in(bits.condition, places), bit, NO_BIT)
-                        w.add(Assign(word, Binary("|", word, chosen)))
-                    return body
 
-                enough = below(Dim.of(keys - 1), length)
-                w.add(If(enough, tuple(fill(whole=True)), tuple(fill(whole=False))))
-            w.add(Store(bits.words, bits.place(at, part, pair, lane), word))
+def _pack(
+    w: Writer, product: Product, bits: Bits, at: At, place: Place, size: tuple[int, int]
+) -> None:
+    """The word of a place."""
+    (queries, keys), (part, pair, lane) = size, place
+    word, length = Local(w.fresh("word"), DType.I32), extent(product.columns)
+    w.add(Declare(word, NO_BIT))
+    first = w.short("first", dim_min(part * keys, dim_max(length - keys, 0)))
+    with w.range("half", 2) as half:
+        moved = dict(at)
+        if bits.by_row:
+            row = pair // COLUMNS * ROWS + pair % COLUMNS + half * COLUMNS
+            last = clamped(row, extent(product.rows), queries, w)
+            moved |= split(w, product.rows, last)
+
+        def fill(*, whole: bool) -> list[Stmt]:
+            """`whole`: no key of the block is beyond the last one."""
+            with w.block() as body, w.range("number", keys // QUAD) as number:
+                key = first + key_of(lane, number // 2, number % 2)
+                if not whole:
+                    key = w.named("last", dim_min(key, length - 1))
+                places = {**moved, **split(w, product.columns, key)}
+                bit = _bit(half * WIDTH + number)
+                chosen = Select(substitute_in(bits.condition, places), bit, NO_BIT)
+                w.add(Assign(word, Binary("|", word, chosen)))
+            return body
+
+        enough = below(Dim.of(keys - 1), length)
+        w.add(If(enough, tuple(fill(whole=True)), tuple(fill(whole=False))))
+    w.add(Store(bits.words, bits.place(at, part, pair, lane), word))
 
 
 def _bit(number: Dim) -> Expr:

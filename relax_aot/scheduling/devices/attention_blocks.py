@@ -22,6 +22,8 @@ ADDRESSES = 66
 MASK = {"": 0, "keys": 2, "places": 2, "added": 8, "chosen": 12}
 """Registers for the parts of a mask that are on their way, for each matrix of queries, or for its
 bits, or for the places of rows that are computed by divisions."""
+GATHERED = 8
+"""Registers for the values of a factor that are on their way, where they are no vectors."""
 ROOM = 250
 """Registers of a thread at most, of 255."""
 

@@ -51,7 +51,7 @@ from relax_aot.scheduling.devices.attention_bits import (
     with_bits,
     words_of,
 )
-from relax_aot.scheduling.devices.attention_blocks import BLOCKS, ROOM, Blocks, mask_of
+from relax_aot.scheduling.devices.attention_blocks import BLOCKS, GATHERED, ROOM, Blocks, mask_of
 from relax_aot.scheduling.devices.attention_operands import (
     LOWEST,
     ZERO_F32,
@@ -68,7 +68,7 @@ from relax_aot.scheduling.devices.attention_scores import (
     with_locals,
 )
 from relax_aot.scheduling.devices.attention_seen import AHEAD, NEAR, Range, range_of, seen_of
-from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of
+from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vectors
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
@@ -111,8 +111,13 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
     score = reduced(pair.score, pair.scores)
     conditions = conditions_of(score, pair.scores)
     mask = mask_of(score, pair.scores, conditions)
+    sides = (
+        vectors(product, product.found.right, product.columns, w.bounds)[0]
+        for product in (pair.scores, pair.values)
+    )
+    gathered = GATHERED * sum(vector == 0 for vector in sides)
     for size in sizes:
-        fits = size.registers(depth, width, mask) <= ROOM
+        fits = size.registers(depth, width, mask) + gathered <= ROOM
         fits = fits and size.bytes(depth, width) <= target.shared
         if fits and (size.matrices == 1 or size.warps * ROWS < rows):
             bits = tuple(words_of(w, pair.scores, conditions, (size.queries, size.keys)))
