@@ -74,8 +74,8 @@ class Operand:
 
 def padded(values: Array, shape: Sequence[int]) -> Array:
     """Zeros behind the values of each axis."""
-    sizes = zip(shape, values.shape, strict=True)
-    return np.pad(values, [(0, whole - own) for whole, own in sizes])
+    sizes = [(0, whole - own) for whole, own in zip(shape, values.shape, strict=True)]
+    return np.pad(values, sizes) if sizes else values
 
 
 def round_up(count: int, to: int) -> int:

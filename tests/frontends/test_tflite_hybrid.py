@@ -123,3 +123,15 @@ def test_layers_run_on_micro_kernels_of_bytes(board: str, names: tuple[str, ...]
     for name in (*names, "raot_quantize_by_s8(", "raot_peak_f32(", "raot_range_f32("):
         assert name in text
     assert "_s16(" not in text
+
+
+@pytest.mark.parametrize("filters", [1, 4])
+def test_few_filters_as_c(filters: int) -> None:
+    rng, maker = np.random.default_rng(3), Maker()
+    x = maker.tensor((1, 8, 9, 4))
+    y = conv(maker, rng, x, ((filters, 3, 3, 4), (1, 8, 9, filters)), fused=NONE)
+    model = maker.build([x], [y])
+    module = rx.load(model)
+    given = rng.normal(size=(1, 8, 9, 4)).astype(np.float32)
+    (found,) = rx.compile(module).host()({module.main.params[0].name: given}).values()
+    np.testing.assert_allclose(found, truth(model, [[given]])[0][0], atol=2e-5)

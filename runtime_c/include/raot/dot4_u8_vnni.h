@@ -102,9 +102,15 @@ raot_dot4_u8_rows(int32_t rows, const int is_panel, int32_t *sums, const uint8_t
     }
 }
 
-__attribute__((noinline, unused)) static void raot_dot4_us(int32_t *sums, const uint8_t *left,
-                                                           const int8_t *right, const int32_t *bias,
-                                                           const struct raot_dot4_u8 *sizes)
+/* GCC warns of blocks that a copy for one call does not reach. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define RAOT_DOT4_U8_FUNCTION __attribute__((noinline, noclone, unused)) static void
+#else
+#define RAOT_DOT4_U8_FUNCTION __attribute__((noinline, unused)) static void
+#endif
+
+RAOT_DOT4_U8_FUNCTION raot_dot4_us(int32_t *sums, const uint8_t *left, const int8_t *right,
+                                   const int32_t *bias, const struct raot_dot4_u8 *sizes)
 {
     const int32_t many = RAOT_DOT4_U8_MANY * RAOT_DOTS_LANES;
     int32_t c = 0;
@@ -129,10 +135,8 @@ __attribute__((noinline, unused)) static void raot_dot4_us(int32_t *sums, const 
     }
 }
 
-__attribute__((noinline, unused)) static void raot_dot4_su(int32_t *sums, const int8_t *left,
-                                                           const int16_t *right,
-                                                           const int32_t *bias,
-                                                           const struct raot_dot4_u8 *sizes)
+RAOT_DOT4_U8_FUNCTION raot_dot4_su(int32_t *sums, const int8_t *left, const int16_t *right,
+                                   const int32_t *bias, const struct raot_dot4_u8 *sizes)
 {
     for (int32_t c = 0; c < sizes->columns; c += RAOT_DOTS_STEP) {
         int32_t high;
