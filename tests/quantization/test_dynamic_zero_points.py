@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import relax_aot as rx
+from relax_aot import transforms
 from relax_aot.ir.loops import Micro, walk
 
 Array = NDArray[Any]
@@ -51,6 +52,32 @@ def test_integers_are_those_of_onnx_runtime(weights: str) -> None:
     for rows, shift in ((1, 0.0), (4, 2.0), (7, -3.0), (2, None)):
         x = rng.normal(size=(rows, DEPTH)).astype(np.float32)
         x = np.zeros_like(x) if shift is None else x + np.float32(shift)
+        (found,) = host({"x": x}).values()
+        np.testing.assert_array_equal(found, session.run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize(("pads", "group"), [([0] * 4, 1), ([1, 0, 2, 1], 2)])
+def test_convolutions_are_those_of_onnx_runtime(pads: list[int], group: int) -> None:
+    rng = np.random.default_rng(5)
+    w = rng.integers(-127, 128, (6, 4 // group, 3, 2)).astype(np.int8)
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("ConvInteger", ["q", "w", "z"], ["y"], pads=pads, group=group,
+                         strides=[2, 1]),
+    ]  # fmt: skip
+    ports = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, "n", 5]),
+        helper.make_tensor_value_info("y", TensorProto.INT32, None),
+    ]
+    graph = helper.make_graph(nodes, "m", ports[:1], ports[1:], [numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    project = rx.compile(model, bounds={"n": (3, 9)})
+    ops = {call.op for call in transforms.run(project.built.source_module).main.body}
+    assert ("pad" in ops) == any(pads)
+    host = project.host()
+    for size, shift in ((3, 0.0), (6, 2.0), (9, -3.0)):
+        x = rng.normal(size=(1, 4, size, 5)).astype(np.float32) + np.float32(shift)
         (found,) = host({"x": x}).values()
         np.testing.assert_array_equal(found, session.run(None, {"x": x})[0])
 

@@ -148,31 +148,49 @@ def product(work: Work, call: Call) -> bool:
 
 
 def later_zero_point(work: Work, call: Call) -> bool:
-    """matmul_integer with a zero point of the input that is known while the model runs, as models
-    with dynamic quantization have it: sum((x - z) * w) = sum(x * w) - z * sum(w)."""
-    if call.op != "matmul_integer":
+    """conv_integer and matmul_integer with a zero point of the input that is known while the model
+    runs, as models with dynamic quantization have it: sum((x - z) * w) = sum(x * w) - z * sum(w).
+    Padding becomes a border of the zero point."""
+    if call.op not in ("conv_integer", "matmul_integer"):
         return False
     x, w, zero, w_zero, bias = (*call.args, None, None, None)[:5]
     assert x is not None and w is not None
-    weights, point = work.numeric(w), work.numeric(w_zero)
-    if weights is None or weights.ndim != 2:
+    conv, weights, point = call.op == "conv_integer", work.numeric(w), work.numeric(w_zero)
+    if weights is None or x.type.rank < 2 or (not conv and weights.ndim != 2):
         return False
     if zero is None or zero.type.elements != Dim.of(1) or work.numeric(zero) is not None:
         return False
-    if (w_zero is not None and (point is None or point.ndim > 1)) or x.type.rank < 2:
+    if w_zero is not None and (point is None or point.ndim > 1):
         return False
-    less = weights.astype(np.int64) - (0 if point is None else point.astype(np.int64))
-    sums = less.sum(axis=0)
+    less = np.zeros((), np.int64) if point is None else point.astype(np.int64)
+    if conv:
+        less = less.reshape(-1, *[1] * (weights.ndim - 1))
+    axes = tuple(range(1, weights.ndim)) if conv else (0,)
+    sums = (weights.astype(np.int64) - less).sum(axis=axes)
     if call.out.type.dtype is not DType.I32 or np.abs(sums).max(initial=0) > MOST:
         return False
-    name = call.out.name
-    total = work.emit("matmul_integer", x, w, None, w_zero, bias, like=call, name=f"{name}.whole")
+    name, attrs = call.out.name, attributes(call)
+    if conv and any(Dim.of(pad) != Dim.of(0) for pad in attrs["pads"]):
+        x = _with_border(work, call, x, zero)
+        attrs["pads"] = (0,) * len(attrs["pads"])
+    total = work.emit(call.op, x, w, None, w_zero, bias, like=call, name=f"{name}.whole", **attrs)
     wide = work.emit("cast", zero, like=call, name=f"{name}.zero", to=DType.I32, saturate=False)
     one = work.emit("reshape", wide, like=call, name=f"{name}.one", shape=(Dim.of(1),))
-    columns = work.constant(f"{name}.columns", sums.astype(np.int32))
+    rows = sums.astype(np.int32).reshape(-1, *[1] * (weights.ndim - 2)) if conv else sums
+    columns = work.constant(f"{name}.columns", rows.astype(np.int32))
     shift = work.emit("mul", one, columns, like=call, name=f"{name}.shift")
     work.emit("sub", total, shift, like=call, out=call.out)
     return True
+
+
+def _with_border(work: Work, call: Call, x: Var, zero: Var) -> Var:
+    pads = _sizes(call, "pads")
+    space = len(pads) // 2
+    value = work.emit("reshape", zero, like=call, name=f"{call.out.name}.fill", shape=())
+    return work.emit(
+        "pad", x, value, like=call, name=f"{call.out.name}.padded", mode="constant",
+        before=(0, 0, *pads[:space]), after=(0, 0, *pads[space:]),
+    )  # fmt: skip
 
 
 def zero_point(work: Work, call: Call) -> Call:
