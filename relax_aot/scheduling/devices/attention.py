@@ -14,8 +14,9 @@ from dataclasses import replace
 from relax_aot.ir.dims import Bounds, Dim, dim_min, simplify
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Buffer, For, Kernel, Stmt
-from relax_aot.scheduling.attention import attention_of
+from relax_aot.scheduling.attention import Attention, attention_of
 from relax_aot.scheduling.devices.attention_factors import of_operands
+from relax_aot.scheduling.devices.attention_keys import by_rows
 from relax_aot.scheduling.devices.attention_matrices import matrices
 from relax_aot.scheduling.devices.attention_operands import Pair, pair_of
 from relax_aot.scheduling.devices.attention_parts import PART, in_parts
@@ -46,8 +47,14 @@ def run(module: Module, target: Target) -> Module:
     def in_blocks(kernel: Kernel) -> Kernel | None:
         return attention(kernel, module.bounds, context)
 
+    def pair(kernel: Kernel) -> Pair | None:
+        plain = without_copies(kernel, module.bounds)
+        return _pair(plain, module.bounds, context)[1]
+
     for scalar in ("exp_below", "exp"):  # of floats, and of half-precision values
         module = join_around(module, scalar, lambda kernel: in_blocks(kernel) is not None)
+    if any(kind.is_half for kind in target.matrices):
+        module = by_rows(module, pair)
     made = {kernel.name: in_blocks(with_literals(kernel, module)) for kernel in module.kernels}
     return with_kernels(module, {name: one for name, one in made.items() if one is not None})
 
@@ -58,11 +65,9 @@ def attention(
     """A kernel of one attention in its device form; None for other kernels, and for few queries
     with few keys."""
     kernel = without_copies(kernel, bounds)
-    matched = attention_of(kernel, bounds)
-    pair = pair_of(*matched, bounds, context) if matched is not None else None
+    matched, pair = _pair(kernel, bounds, context)
     if matched is None or pair is None:
         return None
-    pair = of_operands(pair)
     rows = extent(pair.scores.rows)
     many = simplify(dim_min(rows // LEAST, 1), bounds)
     long = greatest(pair.found.length, bounds) > PART
@@ -80,6 +85,15 @@ def attention(
     body = (*_chosen(made, many), *_chosen(few, 1 - many))
     own = tuple(buffer for buffer in made.scratch if buffer.name not in _names(kernel.scratch))
     return replace(few, body=body, scratch=(*few.scratch, *own))
+
+
+def _pair(
+    kernel: Kernel, bounds: Bounds, context: Context
+) -> tuple[tuple[list[For], Attention] | None, Pair | None]:
+    """The attention of a kernel, and its products."""
+    matched = attention_of(kernel, bounds)
+    pair = pair_of(*matched, bounds, context) if matched is not None else None
+    return matched, of_operands(pair) if pair is not None else None
 
 
 def _many(

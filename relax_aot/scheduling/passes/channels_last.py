@@ -14,7 +14,7 @@ over channels become inner loops, so that adjacent threads have neighbors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from relax_aot.ir.dims import Bounds, Dim
@@ -30,6 +30,9 @@ from relax_aot.scheduling.devices.interchange import perfect_nest
 from relax_aot.scheduling.devices.operands import product_of
 from relax_aot.scheduling.devices.proofs import Proofs
 from relax_aot.scheduling.targets import Context, Target
+
+Order = Callable[[tuple[Dim, ...]], tuple[Dim, ...]]
+"""Of the axes of an array."""
 
 EXAMPLES = (
     Example(
@@ -166,7 +169,7 @@ def run(module: Module, target: Target) -> Module:
     if not target.device:
         return module
     kernels = (
-        _inner_channels(kernel, changed[kernel.name], module.bounds) for kernel in module.kernels
+        inner_channels(kernel, changed[kernel.name], module.bounds) for kernel in module.kernels
     )
     return replace(module, kernels=tuple(kernels))
 
@@ -181,19 +184,26 @@ def changed_by(module: Module, chosen: Collection[Var]) -> dict[str, frozenset[s
     return changed
 
 
-def moved(module: Module, chosen: Collection[Var]) -> Module:
-    """Values of the module with axis 1 behind the others, and every access to them."""
+def _last(axes: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    return (axes[0], *axes[2:], axes[1])
+
+
+def moved(
+    module: Module, chosen: Collection[Var], order: Order = _last, suffix: str = "nhwc"
+) -> Module:
+    """Values of the module with axis 1 behind the others, or in another order of axes, and every
+    access to them. `suffix`: of their names."""
     if not chosen:
         return module
     changed = changed_by(module, chosen)
 
     def call(line: Call) -> Call:
-        new = {var: _moved_var(var) for var in chosen}
+        new = {var: _moved_var(var, order, suffix) for var in chosen}
         args = tuple(None if arg is None else new.get(arg, arg) for arg in line.args)
         return replace(line, args=args, outs=tuple(new.get(out, out) for out in line.outs))
 
     functions = tuple(replace(f, body=tuple(map(call, f.body))) for f in module.functions)
-    kernels = tuple(_moved_kernel(kernel, changed[kernel.name]) for kernel in module.kernels)
+    kernels = tuple(_moved_kernel(kernel, changed[kernel.name], order) for kernel in module.kernels)
     return replace(module, functions=functions, kernels=kernels)
 
 
@@ -230,7 +240,7 @@ def _chosen(module: Module, target: Target) -> set[Var]:
     fixed |= {constant.var for constant in module.constants}
     for kernel in module.kernels:
         accessed = _accessed_by_contractions(kernel, module, target)
-        plain = _plainly_accessed(kernel)
+        plain = plainly_accessed(kernel)
         for call in calls[kernel.name]:
             for buffer, var in operands(kernel, call):
                 if buffer.name not in plain or buffer in kernel.scratch:
@@ -268,7 +278,7 @@ def _is_image(buffer: Buffer, target: Target) -> bool:
     )
 
 
-def _plainly_accessed(kernel: Kernel) -> set[str]:
+def plainly_accessed(kernel: Kernel) -> set[str]:
     """Buffers of which no micro-kernel reads or writes more than the element it names."""
     names = {buffer.name for buffer in kernel.buffers}
     for stmt in walk(kernel.body):
@@ -335,7 +345,7 @@ def _accessed(stmt: For, bounds: Bounds, known: frozenset[str]) -> set[str]:
     return {place.buffer.name for place in places if first(place)}
 
 
-def _inner_channels(kernel: Kernel, names: frozenset[str], bounds: Bounds) -> Kernel:
+def inner_channels(kernel: Kernel, names: frozenset[str], bounds: Bounds) -> Kernel:
     """The kernel with the loops over channels of what it stores as the innermost ones of nests of
     independent iterations."""
     if kernel.parallel:
@@ -357,20 +367,16 @@ def _inner_channels(kernel: Kernel, names: frozenset[str], bounds: Bounds) -> Ke
     return replace(kernel, body=tuple(body))
 
 
-def _last(axes: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    return (axes[0], *axes[2:], axes[1])
+def _moved_var(var: Var, order: Order, suffix: str) -> Var:
+    return Var(f"{var.name}.{suffix}", TensorType(var.type.dtype, order(var.type.shape)))
 
 
-def _moved_var(var: Var) -> Var:
-    return Var(f"{var.name}.nhwc", TensorType(var.type.dtype, _last(var.type.shape)))
-
-
-def _moved_kernel(kernel: Kernel, names: frozenset[str]) -> Kernel:
+def _moved_kernel(kernel: Kernel, names: frozenset[str], order: Order) -> Kernel:
     def moved(buffer: Buffer) -> Buffer:
-        return replace(buffer, shape=_last(buffer.shape)) if buffer.name in names else buffer
+        return replace(buffer, shape=order(buffer.shape)) if buffer.name in names else buffer
 
     def access(buffer: Buffer, index: tuple[Dim, ...]) -> tuple[Buffer, tuple[Dim, ...]]:
-        return (moved(buffer), _last(index)) if buffer.name in names else (buffer, index)
+        return (moved(buffer), order(index)) if buffer.name in names else (buffer, index)
 
     if not names:
         return kernel
