@@ -23,9 +23,14 @@ FLAGS = {
     "avx2": ("-O2", "-mavx2", "-mfma"),
     "avx512bw": ("-O2", "-mavx2", "-mfma", *WITHOUT_VNNI),
     "avx512_vnni": ("-O2", "-mavx2", "-mfma", *WITHOUT_VNNI, "-mavx512vnni"),
-    "avx_vnni": ("-O2", "-mavx2", "-mfma", "-mavxvnni"),
-}
-"""By the feature that the processor must have."""
+    "avx512vl avx512_vnni": (
+        "-O2", "-mavx2", "-mfma", "-mavx512vl", "-mavx512vnni", "-D__AVXVNNI__",
+        "-D_mm256_dpbusd_avx_epi32=_mm256_dpbusd_epi32",
+        "-D_mm256_dpwssd_avx_epi32=_mm256_dpwssd_epi32",
+    ),
+}  # fmt: skip
+"""By the features that the processor must have. The last one is the code for AVX-VNNI with the
+instructions of AVX-512 for vectors of its size."""
 SIZES = [
     (1, 1, 4), (1, 70, 132), (2, 64, 8), (3, 17, 36), (5, 33, 128), (9, 16, 260), (24, 15, 64),
     (25, 8, 140), (49, 40, 576),
@@ -83,8 +88,10 @@ def product(kernel: MicroKernel, sizes: tuple[int, int, int], kind: str, by_row:
     )
 
 
-def has(feature: str) -> bool:
-    return machine() == "x86_64" and feature in Path("/proc/cpuinfo").read_text().split()
+def has(features: str) -> bool:
+    if machine() != "x86_64":
+        return False
+    return {*features.split()} <= {*Path("/proc/cpuinfo").read_text().split()}
 
 
 @pytest.mark.parametrize("kind", ["random", "lowest", "highest"])
