@@ -242,6 +242,13 @@ func @main(%q: f16[4, n, 64], %r: f16[4, n, 64], %v: f16[4, n, 64]) {
   %y: f16[4, n, 64] = cast(%made) {to=f16}
   return %y
 }"""
+CHOSEN_FLOATS = FLOATS.replace("%v: f16[4, n, 64])", "%v: f16[4, n, 64], %seen: bool[n, n])")
+CHOSEN_FLOATS = CHOSEN_FLOATS.replace(
+    "%scores: f32[4, n, n] = matmul(%a, %b)",
+    """%sums: f32[4, n, n] = matmul(%a, %b)
+  %lowest: f32[] = fill() {dtype=f32, shape=[], value=-inf}
+  %scores: f32[4, n, n] = where(%seen, %sums, %lowest)""",
+)
 
 
 def alone(text: str) -> tuple[Kernel, Bounds]:
@@ -365,6 +372,9 @@ SUBJECTS = {
         for size in (64, 128)
     },
     "attention of floats from f16": Subject(FLOATS, None, attends, 0.125),
+    "attention of floats from f16, keys chosen by a mask": Subject(
+        CHOSEN_FLOATS, None, nearly_attends, 0.125
+    ),
     "product f16": Subject(matmul("f16", "k, j"), matrix_product, mostly_hmma, every=True),
     "product f16, weights by columns": Subject(
         matmul("f16", "j, k"), matrix_product, mostly_hmma, every=True

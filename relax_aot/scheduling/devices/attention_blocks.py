@@ -19,9 +19,11 @@ from relax_aot.scheduling.devices.units import ROWS
 
 ADDRESSES = 66
 """Registers of a thread that hold no elements of matrices."""
-MASK = {"": 0, "keys": 2, "places": 2, "added": 8, "chosen": 12}
+MASK = {"": 0, "bits": 2, "keys": 2, "places": 2, "added": 8, "chosen": 12}
 """Registers for the parts of a mask that are on their way, for each matrix of queries, or for its
 bits, or for the places of rows that are computed by divisions."""
+REST = 4
+"""Registers for what weights lose by rounding, beside bits of masks."""
 GATHERED = 8
 """Registers for the values of a factor that are on their way, where they are no vectors."""
 ROOM = 250
@@ -76,7 +78,7 @@ def mask_of(score: Score, product: Product, by_bits: Sequence[Expr]) -> str:
     rest = [opened(expr, by_bits) for expr in (value, score.start) if expr is not None]
     used = frozenset[str]().union(*map(indexed_by, rest))
     if not used & {loop.variable for loop in (*product.rows, *product.columns)}:
-        return "keys" if by_bits else ""
+        return "bits" if by_bits else ""
     chosen = any(isinstance(part, Select) for expr in rest for part in parts(expr))
     if chosen and not used & {loop.variable for loop in product.rows}:
         return "keys"

@@ -51,7 +51,14 @@ from relax_aot.scheduling.devices.attention_bits import (
     with_bits,
     words_of,
 )
-from relax_aot.scheduling.devices.attention_blocks import BLOCKS, GATHERED, ROOM, Blocks, mask_of
+from relax_aot.scheduling.devices.attention_blocks import (
+    BLOCKS,
+    GATHERED,
+    REST,
+    ROOM,
+    Blocks,
+    mask_of,
+)
 from relax_aot.scheduling.devices.attention_operands import (
     LOWEST,
     ZERO_F32,
@@ -115,9 +122,11 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
         vectors(product, product.found.right, product.columns, w.bounds)[0]
         for product in (pair.scores, pair.values)
     )
-    gathered = GATHERED * sum(vector == 0 for vector in sides)
+    more = GATHERED * sum(vector == 0 for vector in sides)
+    if mask == "bits" and pair.values.found.left.dtype is DType.F32:
+        more += REST
     for size in sizes:
-        fits = size.registers(depth, width, mask) + gathered <= ROOM
+        fits = size.registers(depth, width, mask) + more <= ROOM
         fits = fits and size.bytes(depth, width) <= target.shared
         if fits and (size.matrices == 1 or size.warps * ROWS < rows):
             bits = tuple(words_of(w, pair.scores, conditions, (size.queries, size.keys)))
