@@ -227,7 +227,7 @@ def test_on_boards_a_sequence_has_the_same_bits_beside_any_others(board: str, ki
     body = [stmt for kernel in built.plan.module.kernels for stmt in walk(kernel.body)]
     names = {stmt.kernel.name for stmt in body if isinstance(stmt, Micro)}
     family = {"int8": INTEGERS, "int8d": ("dot_groups",), "int4d": ("dot_groups",)}
-    products = family.get(kind, ("multiply_q",))
+    products = family.get(kind, ("multiply_q", "dot_parts"))
     assert any(part in name for name in names for part in products), names
     whole = inputs(MOST, 3)
     x, alone = whole["x"], {**whole, "x": whole["x"][:, 1:2], "lens": whole["lens"][1:2]}
