@@ -123,7 +123,8 @@ class Wide(Evaluation):
         def run(given: Sequence[Array | None]) -> tuple[Array, ...]:
             return kept if same else tuple(self.interpreted(wide, call, given))
 
-        return list(self.disturbed(call, args, lambda: depth, run))
+        judged = not same or not depth.roundings
+        return list(self.disturbed(call, args, lambda: depth, run, judged=judged))
 
     def interpreted(
         self, kernel: Kernel, call: Call, args: Sequence[Array | None]
@@ -144,11 +145,14 @@ class Wide(Evaluation):
         args: Sequence[Array | None],
         depth: Callable[[], Depth],
         run: Callable[[Sequence[Array | None]], Any],
+        *,
+        judged: bool = True,
     ) -> tuple[Array, ...]:
-        """The results of a call in double."""
+        """The results of a call in double, which show whether it rounds, unless not `judged`:
+        they are the recorded ones then."""
         results = self.tried(call, run, args)
         pairs = zip(results, self.kept(call), strict=True)
-        same = all(np.array_equal(np.asarray(a), b, equal_nan=True) for a, b in pairs)
+        same = judged and all(np.array_equal(np.asarray(a), b, equal_nan=True) for a, b in pairs)
         # A double is no judge of doubles: that both evaluations are one shows nothing.
         if same and all(out.type.dtype is not DType.F64 for out in call.outs):
             self.unrounded.add(self.position)
@@ -198,6 +202,8 @@ class Disturbed(Wide):
         args: Sequence[Array | None],
         depth: Callable[[], Depth],
         run: Callable[[Sequence[Array | None]], Any],
+        *,
+        judged: bool = True,
     ) -> tuple[Array, ...]:
         """The results of a call as roundings at its depth change them."""
         results = self.tried(call, run, args)

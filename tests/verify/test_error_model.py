@@ -101,6 +101,31 @@ def test_exact_sums_are_held_to_one_unit() -> None:
     np.testing.assert_array_equal(bound.allowed, unit_in_last_place(bound.exact, DType.F32))
 
 
+def test_kernels_that_sum_nothing_are_allowed_their_functions() -> None:
+    """As the dump of a schedule has them: the errors of functions reach what reads them, whose own
+    units may be far smaller."""
+    module = rx.parse("""
+        kernel @powers(%x: f32[64]) -> (%y: f32[64]) {
+          for i in 0..64 {
+            %y[i] = exp(%x[i])
+          }
+        }
+        kernel @differences(%x: f32[64], %y: f32[64]) -> (%z: f32[64]) {
+          for i in 0..64 {
+            %z[i] = (%y[i] - cast(cast(%y[i], i32, wrap), f32, wrap))
+          }
+        }
+        func @main(%x: f32[64]) {
+          %y: f32[64] = call_kernel(%x) {kernel=@powers}
+          %z: f32[64] = call_kernel(%x, %y) {kernel=@differences}
+          return %z
+        }""")
+    arrays = {"x": np.random.default_rng(0).uniform(3, 5, 64).astype(np.float32)}
+    bounds = ErrorModel({"": module}, [ModelCall(arrays, {})]).bounds(0)
+    unit = np.spacing(np.exp(arrays["x"]))
+    assert np.median(bounds["z"].allowed / unit) > 1
+
+
 def test_infinite_masks_leave_the_bounds_of_what_they_do_not_hide() -> None:
     """Scores of attention are masked by adding -inf, which rounding changes nowhere."""
     module = rx.parse("""
