@@ -80,7 +80,9 @@ def schedule(
     small = optimize == "size"
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True, functions=0, scans=False)
-        target = replace(target, separate=False, parts=False, float_channels=0)
+        target = replace(target, separate=False, float_channels=0)
+    if optimize != "speed":  # kernels that are merged for memory may be no products by themselves
+        target = replace(target, parts=False)
     if numerics == "ordered":
         target = replace(target, partial_sums=1, functions=0, separate=False, parts=False)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch

@@ -156,7 +156,9 @@ def test_a_row_alone_has_the_same_bits() -> None:
     assert interpreted(fixed, x[2:3]).tobytes() == interpreted(split(8, 32), x)[2:3].tobytes()
 
 
-@pytest.mark.parametrize(("optimize", "numerics"), [("size", "blocked"), ("speed", "ordered")])
+@pytest.mark.parametrize(
+    ("optimize", "numerics"), [("size", "blocked"), ("memory", "blocked"), ("speed", "ordered")]
+)
 def test_other_options_keep_the_order_of_the_loops(optimize: str, numerics: str) -> None:
     made, x = split(8, 32, optimize, numerics), finite_rows()
     assert not splits(made)
