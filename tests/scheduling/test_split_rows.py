@@ -145,6 +145,35 @@ def test_rows_that_are_not_finite(bits: int, group: int) -> None:
     assert (found[np.isinf(wanted)] == wanted[np.isinf(wanted)]).all()
 
 
+def test_heads_are_columns() -> None:
+    """Wherever their results go, with any number of rows and with one."""
+    rng = np.random.default_rng(0)
+    data = {
+        "w": rng.integers(-127, 128, (64, 60)).astype(np.int8),
+        "s": rng.uniform(0.1, 1, (2, 60)).astype(np.float32),
+    }
+    x = rng.normal(size=(7, 64)).astype(np.float32)
+    every, one = (interpreted(heads(size, data), rows) for size, rows in (("n", x), ("1", x[3:4])))
+    assert every[:, 3:4].tobytes() == one.tobytes()
+
+
+def heads(size: str, data: dict[str, NDArray[Any]]) -> Module:
+    made = parse(f"""
+    symbol n in 1..9
+    const %w: i8[64, 60] = splat 1
+    const %s: f32[2, 60] = splat 1.0
+    func @main(%x: f32[{size}, 64]) {{
+      %p: f32[{size}, 60] = matmul_groups(%x, %w, %s) {{group=32}}
+      %r: f32[{size}, 12, 5] = reshape(%p) {{shape=[{size}, 12, 5]}}
+      %y: f32[12, {size}, 5] = transpose(%r) {{perm=[1, 0, 2]}}
+      return %y
+    }}""")
+    known = tuple(replace(constant, data=data[constant.name]) for constant in made.constants)
+    scheduled = schedule(fuse(lower(replace(made, constants=known))).module, TARGETS["mve"])
+    assert splits(scheduled)
+    return scheduled
+
+
 def test_a_row_alone_has_the_same_bits() -> None:
     """Of a model for one row, which has no loop of rows."""
     x = finite_rows()

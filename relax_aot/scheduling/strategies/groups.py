@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import combinations
 
 import numpy as np
 
@@ -140,14 +140,16 @@ def grouped_of(stmt: For, bounds: Bounds, constants: frozenset[str]) -> Grouped 
 
 
 def _joined(nest: Nest) -> Nest:
-    """Two loops, one in the other, are one loop where all accesses move as if they were: heads
-    and their columns are the columns of a product."""
-    for outer, inner in pairwise(nest.loops):
-        nodes = [part for stmt in walk(nest.leaf) for part in (stmt, *expressions(stmt))]
-        places = [part for part in nodes if isinstance(part, Load | Store)]
+    """Two loops are one loop where all that is summed moves as if they were, wherever results go:
+    heads and their columns are the columns of a product."""
+    sums = [part for stmt in walk(nest.reductions) for part in expressions(stmt)]
+    loads = [part for part in sums if isinstance(part, Load)]
+    nodes = [part for stmt in walk(nest.leaf) for part in (stmt, *expressions(stmt))]
+    if any(isinstance(part, Index) for part in nodes):
+        return nest
+    for outer, inner in combinations(nest.loops, 2):
         free = {outer.variable, inner.variable} <= nest.free and outer.start == inner.start == 0
-        counted = any(isinstance(part, Index) for part in nodes)
-        if free and not counted and all(follow(place, outer, inner) for place in places):
+        if free and all(follow(load, outer, inner) for load in loads):
             line = Dim.of(inner.variable) // inner.stop
             at = {outer.variable: line, inner.variable: Dim.of(inner.variable) - line * inner.stop}
             leaf = map_index_dims(nest.leaf, partial(Dim.substitute, values=at))
