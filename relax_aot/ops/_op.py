@@ -112,6 +112,10 @@ class Trait(Flag):
     """Has a form for quantized arguments."""
     CONTRACTION = auto()
     """A sum of products with a form for quantized arguments."""
+    POSITIVE = auto()
+    """No result is negative."""
+    KEEPS_SIGN = auto()
+    """Moves no elements, but no result is negative where no argument is."""
 
 
 @dataclass(frozen=True, slots=True)

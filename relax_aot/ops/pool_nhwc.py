@@ -125,9 +125,10 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
 
 OPS = (
     Op("max_pool_nhwc", _type, _lower_max, _max_reference, _samples, conditions=_conditions,
-       former=("max_pool_last",), traits=Trait.EXACT, record=Pool),
+       former=("max_pool_last",), traits=Trait.EXACT | Trait.KEEPS_SIGN, record=Pool),
     Op(
         "average_pool_nhwc", _average_type, _lower_average, _average_reference, _samples,
-        conditions=_conditions, former=("average_pool_last",), record=Pool,
+        conditions=_conditions, former=("average_pool_last",), traits=Trait.KEEPS_SIGN,
+        record=Pool,
     ),
 )  # fmt: skip

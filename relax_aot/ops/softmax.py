@@ -94,5 +94,5 @@ OP = Op(
     reference,
     samples,
     value_range=lambda _x: (0.0, 1.0),
-    traits=Trait.QUANTIZABLE,
+    traits=Trait.QUANTIZABLE | Trait.POSITIVE,
 )

@@ -20,17 +20,12 @@ from relax_aot.frontends.tflite.model import Array
 from relax_aot.ir.dims import Dim, dim_max, dim_min
 from relax_aot.ir.graph import Call, Var
 from relax_aot.ir.types import DType
+from relax_aot.ops import has
+from relax_aot.ops._op import Trait
 
 F32, I8, I32 = DType.F32, DType.I8, DType.I32
 LEAST = -128
 """The zero point of values that are not negative."""
-POSITIVE = {"relu", "abs", "exp", "sigmoid", "softmax", "sqrt", "softplus"}
-"""Ops whose results are not negative."""
-KEEP_SIGN = {
-    "reshape", "transpose", "copy", "slice", "expand", "tile", "concat", "max_pool_nhwc",
-    "average_pool_nhwc",
-}  # fmt: skip
-"""Ops whose results are not negative where their arguments are not."""
 
 
 def products(
@@ -98,10 +93,14 @@ def _is_positive(node: Node, x: Var) -> bool:
     pending = [x]
     while pending:
         call = calls.get(pending.pop().name)
-        if call is None or not (call.op in POSITIVE | KEEP_SIGN or _is_clipped(node, call)):
+        if call is None:
             return False
-        if call.op in KEEP_SIGN:
+        if has(call.op, Trait.PERMUTES | Trait.KEEPS_SIGN):
             pending += call.inputs
+        elif has(call.op, Trait.MOVES):
+            pending.append(call.inputs[0])
+        elif not (has(call.op, Trait.POSITIVE) or _is_clipped(node, call)):
+            return False
     return True
 
 

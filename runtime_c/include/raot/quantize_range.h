@@ -57,12 +57,12 @@
     }
 #else
 #if defined(RAOT_ASM_THUMB) && defined(RAOT_DSP) && defined(__ARM_FP) && (__ARM_FP & 4)
-#define RAOT_QUANTIZE_RANGE_FOURS 1
+#define RAOT_QUANTIZE_RANGE_BLOCKS 1
 /* clang-format off */
 #define RAOT_PEAK_ONE(X) "cmp r0, " X ", lsl #1\n it lo\n lsllo r0, " X ", #1\n"
 /* Four magnitudes in a step, without their sign and doubled. */
-RAOT_NAKED static uint32_t raot_peak_fours(RAOT_ARGUMENT const float *x,
-                                           RAOT_ARGUMENT int32_t fours)
+RAOT_NAKED static uint32_t raot_peak_blocks(RAOT_ARGUMENT const float *x,
+                                           RAOT_ARGUMENT int32_t blocks)
 {
     __asm volatile(
         "push {r4, r5, r6, lr}\n mov r2, r0\n movs r0, #0\n"
@@ -79,8 +79,8 @@ RAOT_NAKED static uint32_t raot_peak_fours(RAOT_ARGUMENT const float *x,
  */
 #define RAOT_QUANTIZE_WHOLE(X) \
     "add " X ", " X ", " X ", asr #31\n adds " X ", #64\n ssat " X ", #8, " X ", asr #7\n"
-RAOT_NAKED static void raot_quantize_fours(RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const float *x,
-                                           RAOT_ARGUMENT int32_t fours,
+RAOT_NAKED static void raot_quantize_range_blocks(RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const float *x,
+                                           RAOT_ARGUMENT int32_t blocks,
                                            RAOT_ARGUMENT const float *by,
                                            RAOT_ARGUMENT int32_t step)
 {
@@ -123,21 +123,21 @@ static inline int8_t raot_quantize_one(float x, float factor, float offset)
     for (int32_t i = 0; i < count; i++) {                        \
         out[i * step] = raot_quantize_one(x[i], factor, offset); \
     }
-#if defined(RAOT_QUANTIZE_RANGE_FOURS)
-#define RAOT_PEAK(bits)                            \
-    if (count >= 4) {                              \
-        bits = raot_peak_fours(x, count / 4) >> 1; \
-        x += count / 4 * 4;                        \
-        count %= 4;                                \
-    }                                              \
+#if defined(RAOT_QUANTIZE_RANGE_BLOCKS)
+#define RAOT_PEAK(bits)                             \
+    if (count >= 4) {                               \
+        bits = raot_peak_blocks(x, count / 4) >> 1; \
+        x += count / 4 * 4;                         \
+        count %= 4;                                 \
+    }                                               \
     RAOT_PEAK_ONES(bits)
-#define RAOT_QUANTIZE_BY                                  \
-    if (count >= 4) {                                     \
-        raot_quantize_fours(out, x, count / 4, by, step); \
-        x += count / 4 * 4;                               \
-        out += count / 4 * 4 * step;                      \
-        count %= 4;                                       \
-    }                                                     \
+#define RAOT_QUANTIZE_BY                                         \
+    if (count >= 4) {                                            \
+        raot_quantize_range_blocks(out, x, count / 4, by, step); \
+        x += count / 4 * 4;                                      \
+        out += count / 4 * 4 * step;                             \
+        count %= 4;                                              \
+    }                                                            \
     RAOT_QUANTIZE_ONES
 #else
 #define RAOT_PEAK(bits) RAOT_PEAK_ONES(bits)
