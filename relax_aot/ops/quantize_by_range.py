@@ -184,8 +184,8 @@ def reference(attrs: Quantization, x: Array) -> tuple[Array, ...]:
         for image, fill in zip(whole, zero, strict=True)
     ]
     padded = tuple(n + low + high for n, (low, high) in zip(x.shape, sizes, strict=True))
-    codes = np.array(made, np.int8).reshape(padded)
-    return (codes, scale, zero) if attrs.form == "asymmetric" else (codes, scale)
+    quantized = np.array(made, np.int8).reshape(padded)
+    return (quantized, scale, zero) if attrs.form == "asymmetric" else (quantized, scale)
 
 
 def samples(rng: np.random.Generator) -> list[Sample]:

@@ -60,14 +60,14 @@ def _sums(
     """Sums of products of quantized values less their zero points, and the scale of each row."""
     form = "symmetric" if symmetric else "asymmetric"
     if not symmetric and _is_positive(node, x):
-        codes, scale = node.emit_all("quantize_by_range", x, form="positive")
-        return node.emit(op, codes, w, node.scalar(LEAST, I8), None, None, **attrs), scale
+        quantized, scale = node.emit_all("quantize_by_range", x, form="positive")
+        return node.emit(op, quantized, w, node.scalar(LEAST, I8), None, None, **attrs), scale
     if symmetric:
-        codes, scale = node.emit_all("quantize_by_range", x, form=form)
-        return node.emit(op, codes, w, None, None, None, **attrs), scale
+        quantized, scale = node.emit_all("quantize_by_range", x, form=form)
+        return node.emit(op, quantized, w, None, None, None, **attrs), scale
     border, attrs = _with_border(attrs)
-    codes, scale, zero = node.emit_all("quantize_by_range", x, form=form, **border)
-    total = node.emit(op, codes, w, None, None, None, **attrs)
+    quantized, scale, zero = node.emit_all("quantize_by_range", x, form=form, **border)
+    total = node.emit(op, quantized, w, None, None, None, **attrs)
     channel = 0 if op == "conv_nhwc_integer" else w.type.rank - 1
     axes = tuple(n for n in range(w.type.rank) if n != channel)
     sums = node.emit("reduce", node.cast(w, I32), kind="sum", axes=axes, keepdims=False)

@@ -162,9 +162,9 @@ def _hybrid_lstm(node: Node) -> Results:
     out = inner.emit("mul", shown, inner.emit("tanh", cell))
 
     names = [f"{node.result_name}_{name}" for name in ("hidden", "cell", "rows")]
-    turns = Iterations(str(iteration), steps, conditional=False, capped=False)
+    iterations = Iterations(str(iteration), steps, conditional=False, capped=False)
     last, kept, y = close_loop(
-        node.builder, body, turns, [h0, c0], params, [out, cell, out], (), names, node.origin
+        node.builder, body, iterations, [h0, c0], params, [out, cell, out], (), names, node.origin
     )
     node.keep(STATE, last)
     node.keep(CELL_STATE, kept)
