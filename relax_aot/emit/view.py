@@ -39,6 +39,7 @@ from relax_aot.emit.parts import PartsView, parts_of
 from relax_aot.emit.run_code import Statements
 from relax_aot.emit.step_code import StepView, mentioned, words_of
 from relax_aot.emit.weights import Weights
+from relax_aot.ir.dims import interval
 from relax_aot.ir.extern import Returns
 from relax_aot.ir.loops import Multiply, walk
 from relax_aot.ir.types import C_TYPES
@@ -97,6 +98,8 @@ class ModelView:
     """1 if float sums have the order of the plain loops, else 0."""
     separate: bool
     """Tiles round products before they add them."""
+    steps: int
+    """The most steps of a tile's innermost loop; 0 where its bounds do not say."""
     tf32: bool
     """Whether products of floats round their factors."""
     graph: tuple[str, ...]
@@ -231,7 +234,8 @@ def model_view(
         small=small,
         level="-Os" if small else "-O2",
         ordered=int(ordered),
-        separate=_separates(plan),
+        separate=any(tile.separate for tile in _tiles(plan)),
+        steps=_steps(plan),
         tf32=tf32,
         graph=graph_lines(plan),
         bounds=bounds,
@@ -369,10 +373,18 @@ def state_views(
     return tuple(views), SizeView(f"{prefix}_STATE_BYTES", whole, number, note)
 
 
-def _separates(plan: Plan) -> bool:
-    """Whether tiles round products before they add them."""
+def _tiles(plan: Plan) -> list[Multiply]:
     statements = (stmt for kernel in plan.module.kernels for stmt in walk(kernel.body))
-    return any(isinstance(stmt, Multiply) and stmt.separate for stmt in statements)
+    return [stmt for stmt in statements if isinstance(stmt, Multiply)]
+
+
+def _steps(plan: Plan) -> int:
+    """The most steps of a tile's innermost loop; 0 where a loop of the kernel limits them."""
+    counts = [tile.levels[-1][0] for tile in _tiles(plan)]
+    bounds = plan.module.bounds
+    if any(not count.symbols <= set(bounds) for count in counts):
+        return 0
+    return max((interval(count, bounds)[1] for count in counts), default=0)
 
 
 def _locals(context: RunContext) -> tuple[LocalView, ...]:

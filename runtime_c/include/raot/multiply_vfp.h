@@ -406,11 +406,19 @@ __attribute__((noinline, unused)) static void raot_blocks_f32(const float *left,
 }
 #endif
 
-/* Steps of four rows on the stack: 2.25 KB where flash is slow, else 1 KB. */
+/*
+ * Steps of four rows on the stack: 2.25 KB where flash is slow, else 1 KB, and less where no
+ * product has so many: a model's C file says in RAOT_MOST_STEPS how many the longest has.
+ */
 #if defined(RAOT_SEPARATE)
-#define RAOT_COPIED_STEPS 144
+#define RAOT_COPIED_MOST 144
 #else
-#define RAOT_COPIED_STEPS 64
+#define RAOT_COPIED_MOST 64
+#endif
+#if defined(RAOT_MOST_STEPS) && RAOT_MOST_STEPS < RAOT_COPIED_MOST
+#define RAOT_COPIED_STEPS RAOT_MOST_STEPS
+#else
+#define RAOT_COPIED_STEPS RAOT_COPIED_MOST
 #endif
 #define RAOT_COPIED_COLUMNS 8 /* so few are not worth a copy of the rows */
 #define RAOT_COPIED_LEAST 12  /* steps */
@@ -512,7 +520,7 @@ __attribute__((noinline, unused)) static void raot_tile_vfp_f32(int32_t rows, in
     while (rows > 0) {
         const int32_t high = rows >= 4 ? (int32_t)4 : 1;
         int32_t c = 0;
-#if !defined(RAOT_SMALL)
+#if !defined(RAOT_SMALL) && RAOT_COPIED_STEPS >= RAOT_COPIED_LEAST
         if (high == 4 && columns > RAOT_COPIED_COLUMNS && levels[2].count >= RAOT_COPIED_LEAST) {
             c = raot_copied_tile_f32(columns, levels, left, left_row, right, sums);
         }

@@ -36,6 +36,7 @@
  *       return %y, %k_next, %v_next
  *     }
  */
+#define RAOT_MOST_STEPS 13
 #include "attend.h"
 
 #include <string.h>

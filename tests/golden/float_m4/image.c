@@ -26,6 +26,7 @@
  *       return %logits, %heat
  *     }
  */
+#define RAOT_MOST_STEPS 27
 #include "image.h"
 
 #include "image_weights.h"

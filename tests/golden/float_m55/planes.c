@@ -16,6 +16,7 @@
  *       return %y
  *     }
  */
+#define RAOT_MOST_STEPS 144
 #include "planes.h"
 
 #include "planes_weights.h"

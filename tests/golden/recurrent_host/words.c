@@ -21,6 +21,7 @@
  *       return %tags
  *     }
  */
+#define RAOT_MOST_STEPS 10
 #include "words.h"
 
 #include "raot/check.h"

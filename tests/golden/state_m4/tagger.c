@@ -22,6 +22,7 @@
  *       return %tags, %stateN
  *     }
  */
+#define RAOT_MOST_STEPS 7
 #include "tagger.h"
 
 #include <string.h>
