@@ -2,7 +2,8 @@
 """How deep functions of a linked image go that come without figures, from their machine code.
 
 Libraries are not compiled here, so no compiler reports their frames. Each instruction that
-lowers the stack pointer is counted once, on whatever way it lies: a bound. Arm Architecture
+lowers the stack pointer is counted once, on whatever way it lies: a bound. A frame ends before a
+last call if the instructions before the jump release all of it. Arm Architecture
 Reference Manual, ARMv7-M and ARMv8-M, chapter "Instruction details".
 """
 
@@ -22,6 +23,9 @@ _PUSHED_WIDE = 0xE92D
 _STORED_BELOW = 0xF84D
 _PAIR_STORED_BELOW = 0xE96D
 _FLOATS_PUSHED = 0xED2D
+_POPPED_WIDE = 0xE8BD
+_LOADED_ABOVE = 0xF85D
+_FLOATS_POPPED = 0xECBD
 
 
 @dataclass
@@ -30,7 +34,15 @@ class _Frame:
     calls: set[int] = field(default_factory=set)
     jumps: set[int] = field(default_factory=set)
     """Targets outside the function that are reached without a way back."""
+    released: int = 0
+    """Bytes that the instructions before the current one gave back, one after the other."""
+    left: dict[int, int] = field(default_factory=dict)
+    """The fewest bytes given back so before a jump, by its target."""
     known: bool = True
+
+    def jump(self, target: int) -> None:
+        self.jumps.add(target)
+        self.left[target] = min(self.released, self.left.get(target, self.released))
 
 
 def library_depths(path: Path) -> dict[str, int]:
@@ -53,11 +65,12 @@ def library_depths(path: Path) -> dict[str, int]:
 def _depth(
     start: int, frames: Mapping[int, _Frame], program: Program, active: tuple[int, ...]
 ) -> int | None:
-    """The frames of all that is reached by jumps, and the deepest call out of them."""
+    """The frames of all that is reached by jumps, and the deepest call out of them; or the
+    deepest last call that one of them makes after its own frame."""
     if start in active:
         return None
     together, ahead = set[int](), [start]
-    deepest = 0
+    deepest, ended = 0, list[tuple[int, int]]()
     while ahead:
         one = ahead.pop()
         if one in together:
@@ -70,14 +83,18 @@ def _depth(
             function = program.function_at(target)
             if function is None:
                 return None
-            if target in frame.jumps:
-                ahead.append(function.start)
-                continue
             below = _depth(function.start, frames, program, (*active, start))
+            if target in frame.jumps:
+                if below is not None and frame.left[target] == frame.bytes:
+                    ended.append((below, frame.bytes))
+                else:
+                    ahead.append(function.start)
+                continue
             if below is None:
                 return None
             deepest = max(deepest, below)
-    return sum(frames[one].bytes for one in together) + deepest
+    whole = sum(frames[one].bytes for one in together)
+    return whole + max(deepest, *(below - own for below, own in [(0, 0), *ended]))
 
 
 def _marks(path: Path) -> list[tuple[int, bool]]:
@@ -101,7 +118,22 @@ def _frame(program: Program, function: Function, marks: list[tuple[int, bool]]) 
             _narrow(frame, function, at, first)
         else:
             _wide(frame, function, at, first, second)
+        given_back = _given_back(first, second)
+        frame.released = frame.released + given_back if given_back else 0
     return frame
+
+
+def _given_back(first: int, second: int | None) -> int:
+    """Bytes by which an instruction raises the stack pointer."""
+    if second is None:
+        if first & 0xFE00 == 0xBC00:
+            return 4 * (first & 0x1FF).bit_count()
+        return 4 * (first & 0x7F) if first & 0xFF80 == 0xB000 else 0
+    if first == _POPPED_WIDE:
+        return 4 * second.bit_count()
+    if first & 0xFFBF == _FLOATS_POPPED:
+        return 4 * (second & 0xFF)
+    return second & 0xFF if first == _LOADED_ABOVE and second & 0x0F00 == 0x0B00 else 0
 
 
 def _instructions(
@@ -210,7 +242,7 @@ def _branch(frame: _Frame, function: Function, at: int, first: int, second: int)
 
 def _jump(frame: _Frame, function: Function, target: int) -> None:
     if target not in function:
-        frame.jumps.add(target)
+        frame.jump(target)
 
 
 def _signed(number: int, bits: int) -> int:
