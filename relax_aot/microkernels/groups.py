@@ -47,7 +47,10 @@ HALVES = {
     "_asimd": ("c // 32, k // 4, c % 16, k % 4", "c % 32 // 16 * 4"),
 }
 """Where the byte of a weight of 4 bits is, and how far it is shifted."""
-SIGNS = {"_asimd": "i32(index(c % 32 // 16 * 8))"}
+SIGNS = {
+    "_asimd": "i32(index(c % 32 // 16 * 8))",
+    "_s16": "i32(index(k % 8 // 4 * (k % 2) * 8))",
+}
 """8 where the bits are a two's complement, else 0: they are then 8 more than the weight."""
 
 

@@ -73,6 +73,8 @@ DEEPEST_PARTS = 4096
 """Steps of the longest row that is split: its parts take 16 KB."""
 ORDERS = {"_s16": (0, 4, 2, 6, 1, 5, 3, 7)}
 """Steps of a block of weights of 4 bits: those in the low halves of its bytes, then the others."""
+RAISED = {PARTS: (0, 1, 2, 3, 4, 5, 6, 7), "_s16": (0, 1, 2, 3, 4, 6)}
+"""Steps of a block whose weights of 4 bits have 8 added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +290,9 @@ def packed_blocks(found: Grouped, w: Writer, form: str) -> Buffer:
         if is_shared:
             first, second = np.split(blocks, 2, axis=2)
             return halves(np.bitwise_xor(first, np.int8(8)), second)
-        order = ORDERS.get(form, range(per_block))
-        low, high = np.split(blocks[..., [*order]], 2, axis=-1)
-        return halves(np.bitwise_xor(low, np.int8(8)) if form == PARTS else low, high)
+        order = np.array(ORDERS.get(form, range(per_block)))
+        raised = np.isin(order, RAISED.get(form, ())).astype(np.int8) * np.int8(8)
+        return halves(*np.split(np.bitwise_xor(blocks[..., order], raised), 2, axis=-1))
 
     kind = DType.I8 if found.bits == 8 else DType.U8
     if found.bits == 8 and form in PAIRED:

@@ -11,7 +11,8 @@
  * K steps:
  *
  *     raot_dot_groups16   C = 16, K = 4; steps k and k + 4 in the low and the high half of byte k
- *     raot_dot_groups_s16 C = 4, K = 4; steps 4 * q + 2 * h and the next one in byte 2 * h + q.
+ *     raot_dot_groups_s16 C = 4, K = 4; steps 4 * q + 2 * h and the next one in byte 2 * h + q. All
+ *                         but those of steps 5 and 7 have 8 added.
  *                         Weights of 8 bits are K / 2 halfwords: step 2 * h and 256 times the next
  *     raot_dot_groups_mve C = 4, K = 16; steps k and k + 16 in byte k
  *     raot_dot_groups_asimd C = 32, K = 4; two weights of 4 bits are a block of 16 bytes by K: in
@@ -67,9 +68,11 @@ static inline int32_t raot_group_weight(int32_t bits, int32_t columns, int32_t s
     const int32_t rest = k % per_block;
     int32_t at = rest % steps;
     int32_t is_high = rest / steps;
+    int32_t sign = 8;
     if (bits == 4 && columns == 4 && steps == 4) {
         at = rest % 4 / 2 * 2 + rest / 4;
         is_high = rest % 2;
+        sign = rest == 5 || rest == 7 ? 8 : 0;
     }
     if (bits == 4 && columns == 32) {
         const uint8_t both = ((const uint8_t *)weights)[(block * 16 + c % 16) * steps + at];
@@ -84,7 +87,7 @@ static inline int32_t raot_group_weight(int32_t bits, int32_t columns, int32_t s
     if (bits == 8) {
         return byte;
     }
-    return (((uint8_t)byte >> (4 * is_high) & 15) ^ 8) - 8;
+    return (((uint8_t)byte >> (4 * is_high) & 15) ^ sign) - 8;
 }
 
 /* Any number of rows and columns, one sum at a time. */

@@ -6,8 +6,11 @@
  * The left operand is converted once for all columns, so that four weights take one load, one
  * extraction and two multiply-adds. With weights of 8 bits, a halfword 256 * o + e is multiplied by
  * the left element a of o, and e by 256 * b - a, where b is that of e. The sum is 256 * (a * o + b
- * * e). Weights of 4 bits are extracted to the upper bits of halfwords, so that sums are 4096 times
- * as large. Partial sums may wrap, the whole ones do not; the conversion to float divides them.
+ * * e). With weights of 4 bits, a halfword ((16 * p + q) * 16 + r) * 16 + s is multiplied by the
+ * left element a of p, 256 * q + 16 * r + s by 16 * b - a, 256 * r + 16 * s by 16 * c - b, and 256
+ * * s by 16 * d - c. The sum is 4096 * (a * p + b * q + c * r + d * s); q, r and s are the weights
+ * with 8 added, so that sums begin with -8 times 4096 * (b + c + d). Partial sums may wrap, the
+ * whole ones do not; the conversion to float divides them.
  */
 #ifndef RAOT_DOT_GROUPS_DSP_H
 #define RAOT_DOT_GROUPS_DSP_H
@@ -16,30 +19,40 @@
 
 #define RAOT_DSP_GROUP 32
 #define RAOT_DSP_GROUPS 8 /* converted at a time */
+#define RAOT_DSP_PAIRS 20 /* words of a group, of which weights of 8 bits take 16 */
 
 /*
  * Two words for each four elements of the left operand up to `end`: those that are multiplied by
- * the halfwords of weights, and by what is extracted from them. With weights of 4 bits, the even
- * and the odd ones. Elements may have any address.
+ * the halfwords of weights, and by what is extracted from them. With weights of 4 bits, four for
+ * each eight, behind four words for each group with what sums begin with. Elements may have any
+ * address.
  */
 /* clang-format off */
-#define RAOT_DOT_PAIRS_DSP(NAME, FIRST, SECOND) \
+#define RAOT_DOT_PAIRS_DSP(NAME, SETUP, START, EIGHT, END) \
     RAOT_NAKED static void NAME(RAOT_ARGUMENT uint32_t *pairs, RAOT_ARGUMENT const int8_t *left, \
                                 RAOT_ARGUMENT const int8_t *end) \
     { \
         __asm__ volatile( \
-            "push {r4-r6, lr}\n mov r6, #0xff00ff00\n" \
-            "1: .rept 4\n ldr r4, [r1], #4\n ldr r12, [r1], #4\n" FIRST SECOND \
-            "stmia r0!, {r3, r4, r5, r12}\n .endr\n" \
-            "cmp r1, r2\n bne 1b\n pop {r4-r6, pc}\n"); \
+            "push {r4-r8, lr}\n" SETUP "1:\n" START \
+            ".rept 4\n ldr r4, [r1], #4\n ldr r12, [r1], #4\n" EIGHT \
+            "stmia r0!, {r3, r4, r5, r12}\n .endr\n" END \
+            "cmp r1, r2\n bne 1b\n pop {r4-r8, pc}\n"); \
     }
 #define RAOT_DOT_DIFFERENCE_DSP(A, B) \
     "sxtb16 " A ", " B ", ror #8\n and " B ", r6, " B ", lsl #8\n ssub16 " B ", " B ", " A "\n"
 #define RAOT_DOT_EXTENDED_DSP(A, B) "sxtb16 " A ", " B "\n sxtb16 " B ", " B ", ror #8\n"
-RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q8, RAOT_DOT_DIFFERENCE_DSP("r3", "r4"),
-                   RAOT_DOT_DIFFERENCE_DSP("r5", "r12"))
-RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, RAOT_DOT_EXTENDED_DSP("r3", "r4"),
-                   RAOT_DOT_EXTENDED_DSP("r5", "r12"))
+#define RAOT_DOT_OFFSET_DSP(A) "smlad r8, " A ", r7, r8\n"
+#define RAOT_DOT_NEXT_DSP(A, B) \
+    "and " A ", r6, " A ", lsl #4\n ssub16 " A ", " A ", " B "\n"
+RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q8, "mov r6, #0xff00ff00\n", "",
+                   RAOT_DOT_DIFFERENCE_DSP("r3", "r4") RAOT_DOT_DIFFERENCE_DSP("r5", "r12"), "")
+RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, "mvn r6, #0x000f000f\n mov r7, #0x80008000\n",
+                   "mov r8, #0\n adds r0, #16\n",
+                   RAOT_DOT_EXTENDED_DSP("r3", "r4") RAOT_DOT_EXTENDED_DSP("r5", "r12")
+                   RAOT_DOT_OFFSET_DSP("r3") RAOT_DOT_OFFSET_DSP("r4") RAOT_DOT_OFFSET_DSP("r5")
+                   RAOT_DOT_NEXT_DSP("r3", "r4") RAOT_DOT_NEXT_DSP("r4", "r5")
+                   RAOT_DOT_NEXT_DSP("r5", "r12"),
+                   "strd r8, r8, [r0, #-80]\n strd r8, r8, [r0, #-72]\n")
 /* clang-format on */
 
 /*
@@ -47,7 +60,7 @@ RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, RAOT_DOT_EXTENDED_DSP("r3", "r4"),
  *
  *     r4 to r7          integer sums
  *     r1, r2, r3        pairs, weights, scales
- *     r0, lr            a pair of words, for weights of 8 bits
+ *     r0, lr            a pair of words; or weights of two columns and what is extracted
  *     r8, r10 to r12    weights of four columns; or two pairs of words
  *     s0 to s3          sums
  *     [sp]              sums (r0)
@@ -62,8 +75,8 @@ RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, RAOT_DOT_EXTENDED_DSP("r3", "r4"),
  *     [sp, #64]         argument: 0 where the sums begin
  */
 /* clang-format off */
-#define RAOT_DOT_BEGIN_DSP \
-    "push {r0, r4-r8, r10, r11, lr}\n" \
+#define RAOT_DOT_BEGIN_DSP(SETUP) \
+    "push {r0, r4-r8, r10, r11, lr}\n" SETUP \
     "0: ldr r4, [sp, #64]\n vmov s0, s1, r4, r4\n vmov s2, s3, r4, r4\n" \
     "cbz r4, 1f\n vldmia r0, {s0-s3}\n"
 #define RAOT_DOT_SUMS_DSP(BITS) \
@@ -94,26 +107,25 @@ RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, RAOT_DOT_EXTENDED_DSP("r3", "r4"),
     RAOT_DOT_WEIGHTS_DSP(FIRST, "r4", "r8") RAOT_DOT_WEIGHTS_DSP(FIRST, "r5", "r10") \
     RAOT_DOT_WEIGHTS_DSP(FIRST, "r6", "r11") RAOT_DOT_WEIGHTS_DSP(FIRST, "r7", "r12")
 #define RAOT_DOT_Q8_DSP(SCALE) \
-    RAOT_DOT_BEGIN_DSP \
+    RAOT_DOT_BEGIN_DSP("") \
     "1:\n" RAOT_DOT_FOUR_DSP(RAOT_DOT_BEGUN_DSP) \
     ".rept 7\n" RAOT_DOT_FOUR_DSP(RAOT_DOT_ADDED_DSP) ".endr\n" \
     RAOT_DOT_SUMS_DSP("8") SCALE RAOT_DOT_END_DSP
 
-/* Eight steps of a column: lr holds the weights, r0 what is extracted. The mask takes the place of
- * the scales (r3), which s13 keeps. */
-#define RAOT_DOT_COLUMN_DSP(FIRST, A) \
-    "ldr lr, [r2], #4\n and r0, r3, lr, lsl #12\n" FIRST(A, "r0", "r8") \
-    "and r0, r3, lr, lsl #8\n smlad " A ", r0, r10, " A "\n" \
-    "and r0, r3, lr, lsl #4\n smlad " A ", r0, r11, " A "\n" \
-    "and r0, r3, lr\n smlad " A ", r0, r12, " A "\n"
-#define RAOT_DOT_EIGHT_DSP(FIRST) \
-    "ldmia r1!, {r8, r10, r11, r12}\n" \
-    RAOT_DOT_COLUMN_DSP(FIRST, "r4") RAOT_DOT_COLUMN_DSP(FIRST, "r5") \
-    RAOT_DOT_COLUMN_DSP(FIRST, "r6") RAOT_DOT_COLUMN_DSP(FIRST, "r7")
+/* Eight steps of two columns. The mask takes the place of the scales (r3), which s13 keeps. */
+#define RAOT_DOT_TWO_DSP(A, B, X) \
+    RAOT_DOT_ADDED_DSP(A, "r0", X) RAOT_DOT_ADDED_DSP(B, "lr", X)
+#define RAOT_DOT_MASK_DSP(SHIFT) "and r0, r3, r0" SHIFT "\n and lr, r3, lr" SHIFT "\n"
+#define RAOT_DOT_COLUMNS_DSP(A, B) \
+    "ldrd r0, lr, [r2], #8\n" RAOT_DOT_TWO_DSP(A, B, "r12") \
+    RAOT_DOT_MASK_DSP("") RAOT_DOT_TWO_DSP(A, B, "r11") \
+    RAOT_DOT_MASK_DSP(", lsl #4") RAOT_DOT_TWO_DSP(A, B, "r10") \
+    RAOT_DOT_MASK_DSP(", lsl #4") RAOT_DOT_TWO_DSP(A, B, "r8")
 #define RAOT_DOT_Q4_DSP(SCALE) \
-    RAOT_DOT_BEGIN_DSP \
-    "1: vmov s13, r3\n mov r3, #0xf000f000\n" RAOT_DOT_EIGHT_DSP(RAOT_DOT_BEGUN_DSP) \
-    ".rept 3\n" RAOT_DOT_EIGHT_DSP(RAOT_DOT_ADDED_DSP) ".endr\n vmov r3, s13\n" \
+    RAOT_DOT_BEGIN_DSP("mvn r4, #0xf000f000\n vmov s14, r4\n") \
+    "1: vmov s13, r3\n vmov r3, s14\n ldmia r1!, {r4-r7}\n" \
+    ".rept 4\n ldmia r1!, {r8, r10, r11, r12}\n" \
+    RAOT_DOT_COLUMNS_DSP("r4", "r5") RAOT_DOT_COLUMNS_DSP("r6", "r7") ".endr\n vmov r3, s13\n" \
     RAOT_DOT_SUMS_DSP("12") SCALE RAOT_DOT_END_DSP
 
 #define RAOT_DOT_BLOCK_DSP(NAME, TEXT) \
@@ -171,8 +183,8 @@ raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const in
     const int8_t *block = (const int8_t *)weights + first * bytes;
     const float *scale = scales + first * RAOT_GROUP_COLUMNS;
     const int8_t *const from = left + first * RAOT_DSP_GROUP;
-    uint32_t pairs[RAOT_DSP_GROUPS * RAOT_DSP_GROUP / 2];
-    const uint32_t *const last = pairs + count * RAOT_DSP_GROUP / 2;
+    uint32_t pairs[RAOT_DSP_GROUPS * RAOT_DSP_PAIRS];
+    const uint32_t *const last = pairs + count * (bits == 8 ? 16 : RAOT_DSP_PAIRS);
 
     if (bits == 8) {
         raot_dot_pairs_q8(pairs, from, from + count * RAOT_DSP_GROUP);
