@@ -185,14 +185,17 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         "quantize_lines.h",
-        """count 0..~300, step ~1 | 7, zero $zeros, %x -30000000..30000000, %scale 1000..2000000
-        kernel @raot_quantize_line_$S(
-          %x: f32[count], %scale: f32[1]) -> (%out: $T[span(count * step)]) {
-          for i in 0..count {
-            %out[i * step] = cast((rint((%x[i] / %scale[0])) + f32(index(zero))), $T, saturate)
+        """lines 1..~3, count 0..~300, line_step ~count * step | 1, x_step ~count | count + 3,
+        step ~1 | lines | 7, zero $zeros, %x -30000000..30000000, %scale 1000..2000000
+        kernel @raot_quantize_lines_$S(%x: f32[span(lines * x_step, count * 1)], %scale: f32[1]
+        ) -> (%out: $T[span(lines * line_step, count * step)]) {
+          for j in 0..lines, i in 0..count {
+            local quotient: f32 = (%x[j * x_step + i] / %scale[0])
+            %out[j * line_step + i * step] = cast((rint(quotient) + f32(index(zero))), $T, saturate)
           }
         }""",
         {**BYTES, "zeros": ("-128..127", "0..255")},
+        struct="raot_quantize_lines",
     ),
     *micro_kernels(
         "sum_bytes.h",

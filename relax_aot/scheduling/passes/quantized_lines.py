@@ -18,7 +18,15 @@ from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Apply, Binary, Buffer, Cast, Expr, For, Lit, Load, Stmt, Store
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.apply import apply_module
-from relax_aot.scheduling.contraction import BYTES, follow, moved, number_of, stride, suffix_of
+from relax_aot.scheduling.contraction import (
+    BYTES,
+    follow,
+    moved,
+    number_of,
+    step_of,
+    stride,
+    suffix_of,
+)
 from relax_aot.scheduling.nest import bounds_known, without_lets
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.strategies.mve import MOST_APART
@@ -37,7 +45,7 @@ EXAMPLES = (
             }""",
         after="""
             kernel @quantize(...
-              micro raot_quantize_line_s8(%y[0], %x[0], ...) [9, 1, 3]
+              micro raot_quantize_lines_s8(%y[0], %x[0], ...) [1, 9, 0, 0, 1, 3]
             }""",
     ),
     Example(
@@ -54,9 +62,7 @@ EXAMPLES = (
         }""",
         after="""
             kernel @quantize(%x: f32[6, n], %quantized_scale: f32[1]) -> (%y: i8[n, 6]) {
-              for c in 0..6 {
-                micro raot_quantize_line_s8(%y[0, c], %x[c, 0], ...) [n, 6, 3]
-              }
+              micro raot_quantize_lines_s8(%y[0, 0], %x[0, 0], ...) [6, n, 1, n, 6, 3]
             }""",
     ),
     Example(
@@ -114,11 +120,18 @@ def _emit(w: Writer, loops: list[For], load: Load, store: Store, scale: float, z
     values = np.array([scale], np.float32)
     buffer = Buffer(w.fresh("quantized_scale"), DType.F32, (ONE,))
     w.constant(Packed(buffer, lambda _: values))
+    lines, line_step, x_step = ONE, ZERO, ZERO
+    if outer and all(stride(place, outer[-1].variable) is not None for place in (store, load)):
+        around = outer.pop()
+        lines = around.stop
+        line_step, x_step = (step_of(place, around.variable) for place in (store, load))
+        inside.append(around)
     first: dict[str, Dim] = {loop.variable: ZERO for loop in inside}
     with w.nest(outer):
         w.micro(
-            f"raot_quantize_line_{suffix_of(store.buffer.dtype)}", out=moved(store, first),
-            x=moved(load, first), scale=buffer, count=count, step=step, zero=zero,
+            f"raot_quantize_lines_{suffix_of(store.buffer.dtype)}", out=moved(store, first),
+            x=moved(load, first), scale=buffer, lines=lines, count=count, line_step=line_step,
+            x_step=x_step, step=step, zero=zero,
         )  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quantize_lines.h - quantization of floats to bytes.
+ * quantize_lines.h - quantization of lines of floats to bytes.
  *
- *     out[i * step] = x[i] / scale, rounded to nearest, halves to even, plus zero, saturated
+ *     out[j * line_step + i * step] = x[j * x_step + i] / scale, rounded to nearest, halves to
+ *                                     even, plus zero, saturated
  *
  * NaN becomes 0. With Helium, which has no division of vectors, and on other Cortex-M with an FPU,
  * where a division takes 14 cycles, x is multiplied by the reciprocal of the scale. The integer can
@@ -34,8 +35,8 @@ RAOT_QUANTIZE_DIVIDED(u8, uint8_t)
 #if defined(RAOT_MVE_F32)
 #define RAOT_QUANTIZE_BLOCK 128
 
-/* The greatest of |fraction| * 2^32, where fractions are at most a half. */
-#define RAOT_QUANTIZE_MIDDLE 0x7FF80000u /* 2^31 - 2^19 */
+/* The greatest of |fraction| * 2^16, where fractions are at most a half. */
+#define RAOT_QUANTIZE_MIDDLE 0x7FF8u /* 2^15 - 2^3 */
 
 #if defined(RAOT_ASM_INLINE)
 /* Compilers keep no vectors of both halves, and do not narrow products as they round them. */
@@ -45,68 +46,64 @@ RAOT_QUANTIZE_DIVIDED(u8, uint8_t)
         "wls lr, %[blocks], 2f\n"                                                             \
         "1:\n vld20.32 {q0, q1}, [%[from]]\n vld21.32 {q0, q1}, [%[from]]!\n"                 \
         "vmul.f32 q0, q0, %[by]\n vmul.f32 q1, q1, %[by]\n"                                   \
-        "vadd.f32 %q[total], %q[total], q0\n vadd.f32 %q[total], %q[total], q1\n" \
+        "vfma.f32 %q[total], q0, q1\n"                                                        \
         "vcvt.s32.f32 q0, q0, #16\n vcvt.s32.f32 q1, q1, #16\n"                               \
-        "vshl.i32 q2, q0, #16\n vshl.i32 q3, q1, #16\n"                                       \
-        "vmaxa.s32 %q[worst], q2\n vmaxa.s32 %q[worst], q3\n"                                 \
-        "vqrshrnb.s32 q0, q0, #16\n vqrshrnt.s32 q0, q1, #16\n"                               \
-        "vqadd.s16 q0, q0, %[zero]\n " narrow ".s16 q0, q0\n"                                 \
-        "vstrb.16 q0, [%[to], %q[apart]]\n add %[to], %[to], %[next]\n le lr, 1b\n"           \
+        "vqrshrnb.s32 q2, q0, #16\n vqrshrnt.s32 q2, q1, #16\n"                               \
+        "vmovnt.i32 q0, q1\n vqadd.s16 q2, q2, %[zero]\n"                                     \
+        "vmaxa.s16 %q[worst], q0\n " narrow ".s16 q2, q2\n"                                   \
+        "vstrb.16 q2, [%[to], %q[apart]]\n add %[to], %[to], %[next]\n le lr, 1b\n"           \
         "2:\n"                                                                                \
-        : [from] "+r"(from), [to] "+r"(to), [worst] "+w"(worst), [total] "+w"(total)                               \
-        : [blocks] "r"(block / 8), [by] "r"(by), [next] "r"(8 * step), [zero] "r"(zero),      \
+        : [from] "+r"(from), [to] "+r"(to), [worst] "+w"(worst), [total] "+w"(total)          \
+        : [blocks] "r"(blocks), [by] "r"(by), [next] "r"(8 * step), [zero] "r"(zero),         \
           [apart] "w"(apart)                                                                  \
         : "lr", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11",     \
-          "s12", "s13", "s14", "s15", "cc", "memory");
+          "cc", "memory");
 /* clang-format on */
 #else
-static inline int32x4_t raot_quantize_four(float32x4_t x, float by, uint32x4_t *worst,
-                                           float32x4_t *total)
-{
-    const float32x4_t product = vmulq_n_f32(x, by);
-    const int32x4_t fixed = vcvtq_n_s32_f32(product, 16);
-
-    *total = vaddq_f32(*total, product);
-    *worst = vmaxaq_s32(*worst, vshlq_n_s32(fixed, 16));
-    return fixed;
-}
-
-#define RAOT_QUANTIZE_BLOCKS(unused, NARROW)                                         \
-    for (int32_t left = block / 8; left > 0; left--) {                               \
-        const float32x4x2_t pairs = vld2q_f32(from);                                 \
-        const int32x4_t even = raot_quantize_four(pairs.val[0], by, &worst, &total); \
-        const int32x4_t odd = raot_quantize_four(pairs.val[1], by, &worst, &total);  \
-        int16x8_t code = vqrshrnbq_n_s32(vdupq_n_s16(0), even, 16);                  \
-        code = vqaddq_n_s16(vqrshrntq_n_s32(code, odd, 16), (int16_t)zero);          \
-        vstrbq_scatter_offset_u16((uint8_t *)to, apart, NARROW(code));               \
-        from += 8;                                                                   \
-        to += 8 * step;                                                              \
+#define RAOT_QUANTIZE_BLOCKS(unused, NARROW)                                      \
+    for (int32_t left = blocks; left > 0; left--) {                               \
+        const float32x4x2_t pairs = vld2q_f32(from);                              \
+        const float32x4_t lower = vmulq_n_f32(pairs.val[0], by);                  \
+        const float32x4_t upper = vmulq_n_f32(pairs.val[1], by);                  \
+        const int32x4_t even = vcvtq_n_s32_f32(lower, 16);                        \
+        const int32x4_t odd = vcvtq_n_s32_f32(upper, 16);                         \
+        int16x8_t code = vqrshrnbq_n_s32(vdupq_n_s16(0), even, 16);               \
+        total = vfmaq_f32(total, lower, upper);                                   \
+        worst = vmaxaq_s16(worst, vmovntq_s32(vreinterpretq_s16_s32(even), odd)); \
+        code = vqaddq_n_s16(vqrshrntq_n_s32(code, odd, 16), (int16_t)zero);       \
+        vstrbq_scatter_offset_u16((uint8_t *)to, apart, NARROW(code));            \
+        from += 8;                                                                \
+        to += 8 * step;                                                           \
     }
 #endif
 
-#define RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW)                                           \
-    const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)step);                      \
-    const float by = 1.0f / scale;                                                                 \
-    const int normal = raot_absf(by) > 0x1p-120f && raot_absf(by) < 0x1p120f;                      \
-    for (int32_t first = 0; first < count;) {                                                      \
-        int32_t block = count - first < RAOT_QUANTIZE_BLOCK ? count - first : RAOT_QUANTIZE_BLOCK; \
-        if (block < 8 && count >= 8) {                                                             \
-            first = count - 8;                                                                     \
-            block = 8;                                                                             \
-        }                                                                                          \
-        block = block < 8 ? block : block / 8 * 8;                                                 \
-        uint32x4_t worst = vdupq_n_u32(0u);                                                        \
-        float32x4_t total = vdupq_n_f32(0.0f);                                                     \
-        const float *from = x + first;                                                             \
-        byte *to = out + first * step;                                                             \
-        RAOT_QUANTIZE_BLOCKS(narrow, NARROW)                                                       \
-        if (block < 8 || !normal || vcmpneq_f32(total, total) != 0u ||                             \
-            vmaxvq_u32(0u, worst) >= RAOT_QUANTIZE_MIDDLE) {                                       \
-            raot_quantize_divided_##suffix(out + first * step, x + first, scale, block, step,      \
-                                           zero);                                                  \
-        }                                                                                          \
-        first += block;                                                                            \
-    }
+/* A line in blocks of eight; the last one may overlap the one before. */
+#define RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW)                                     \
+    const int32_t left = count - first;                                                      \
+    const int32_t block = left < RAOT_QUANTIZE_BLOCK ? left : RAOT_QUANTIZE_BLOCK;           \
+    int32_t blocks = first + block < 8 ? 0 : block / 8;                                      \
+    uint16x8_t worst = vdupq_n_u16(0u);                                                      \
+    float32x4_t total = vdupq_n_f32(0.0f);                                                   \
+    const float *from = x + first;                                                           \
+    byte *to = out + first * step;                                                           \
+    RAOT_QUANTIZE_BLOCKS(narrow, NARROW)                                                     \
+    if (block % 8 != 0 && first + block >= 8) {                                              \
+        from -= 8 - block % 8;                                                               \
+        to -= (8 - block % 8) * step;                                                        \
+        blocks = 1;                                                                          \
+        RAOT_QUANTIZE_BLOCKS(narrow, NARROW)                                                 \
+    }                                                                                        \
+    if (first + block < 8 || !normal || vcmpneq_f32(total, total) != 0u ||                   \
+        vmaxvq_u16(0u, worst) >= RAOT_QUANTIZE_MIDDLE) {                                     \
+        const int32_t again = block < 8 && first >= 8 ? 8 : block;                           \
+        raot_quantize_divided_##suffix(out + (first + block - again) * step,                 \
+                                       x + first + block - again, scale, again, step, zero); \
+    }                                                                                        \
+    first += block;
+#define RAOT_QUANTIZE_SETUP                                                   \
+    const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)step); \
+    const float by = 1.0f / scale;                                            \
+    const int normal = raot_absf(by) > 0x1p-120f && raot_absf(by) < 0x1p120f;
 #define RAOT_NARROW_I8(code) vreinterpretq_u16_s8(vqmovnbq_s16(vreinterpretq_s8_s16(code), code))
 #define RAOT_NARROW_U8(code) vreinterpretq_u16_u8(vqmovunbq_s16(vreinterpretq_u8_s16(code), code))
 #elif defined(RAOT_ASM_THUMB) && defined(RAOT_DSP) && defined(__ARM_FP) && (__ARM_FP & 4)
@@ -159,42 +156,72 @@ RAOT_QUANTIZE_BLOCKS(u8, uint8_t, "usat")
 #undef RAOT_QUANTIZE_BLOCKS
 /* clang-format on */
 
-#define RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW)                              \
-    const float by = 1.0f / scale;                                                    \
-    const int normal = raot_absf(by) > 0x1p-120f && raot_absf(by) < 0x1p120f;         \
-    const struct raot_quantize sizes = {by, step, zero * 65536 + 32776};              \
-    for (int32_t first = 0; first < count;) {                                         \
-        const int32_t left = count - first;                                           \
-        const int32_t most = left < RAOT_QUANTIZE_BLOCK ? left : RAOT_QUANTIZE_BLOCK; \
-        const int32_t block = most < 4 ? most : most / 4 * 4;                         \
-        byte *const to = out + first * step;                                          \
-        if (block < 4 || !normal ||                                                   \
-            raot_quantize_blocks_##suffix(to, x + first, block / 4, &sizes) != 0) {   \
-            raot_quantize_divided_##suffix(to, x + first, scale, block, step, zero);  \
-        }                                                                             \
-        first += block;                                                               \
-    }
+#define RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW)                          \
+    const int32_t left = count - first;                                           \
+    const int32_t most = left < RAOT_QUANTIZE_BLOCK ? left : RAOT_QUANTIZE_BLOCK; \
+    const int32_t block = most < 4 ? most : most / 4 * 4;                         \
+    byte *const to = out + first * step;                                          \
+    if (block < 4 || !normal ||                                                   \
+        raot_quantize_blocks_##suffix(to, x + first, block / 4, &sizes) != 0) {   \
+        raot_quantize_divided_##suffix(to, x + first, scale, block, step, zero);  \
+    }                                                                             \
+    first += block;
+#define RAOT_QUANTIZE_SETUP                                                   \
+    const float by = 1.0f / scale;                                            \
+    const int normal = raot_absf(by) > 0x1p-120f && raot_absf(by) < 0x1p120f; \
+    const struct raot_quantize sizes = {by, step, zero * 65536 + 32776};
 #else
-#define RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW) \
-    raot_quantize_divided_##suffix(out, x, scale, count, step, zero);
+#define RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW)              \
+    raot_quantize_divided_##suffix(out, x, scale, count, step, zero); \
+    first = count;
+#define RAOT_QUANTIZE_SETUP
 #endif
 
-__attribute__((noinline, unused)) static void raot_quantize_line_s8(int8_t *out, const float *x,
-                                                                    const float *scales,
-                                                                    int32_t count, int32_t step,
-                                                                    int32_t zero)
+/* Sizes of the functions below, by name. */
+struct raot_quantize_lines {
+    int32_t lines;
+    int32_t count;
+    int32_t line_step;
+    int32_t x_step;
+    int32_t step;
+    int32_t zero;
+};
+
+#define RAOT_QUANTIZE_LINES(suffix, byte, narrow, NARROW)    \
+    RAOT_QUANTIZE_SETUP                                      \
+    for (int32_t j = lines; j > 0; j--) {                    \
+        for (int32_t first = 0; first < count;) {            \
+            RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW) \
+        }                                                    \
+        out += j > 1 ? line_step : 0;                        \
+        x += j > 1 ? x_step : 0;                             \
+    }
+
+__attribute__((noinline, unused)) static void
+raot_quantize_lines_s8_unpacked(int8_t *out, const float *x, const float *scales, int32_t lines,
+                                int32_t count, int32_t line_step, int32_t x_step, int32_t step,
+                                int32_t zero)
 {
     const float scale = *scales;
-    RAOT_QUANTIZE_LINE(i8, int8_t, "vqmovnb", RAOT_NARROW_I8)
+    RAOT_QUANTIZE_LINES(i8, int8_t, "vqmovnb", RAOT_NARROW_I8)
 }
 
-__attribute__((noinline, unused)) static void raot_quantize_line_u8(uint8_t *out, const float *x,
-                                                                    const float *scales,
-                                                                    int32_t count, int32_t step,
-                                                                    int32_t zero)
+__attribute__((noinline, unused)) static void
+raot_quantize_lines_u8_unpacked(uint8_t *out, const float *x, const float *scales, int32_t lines,
+                                int32_t count, int32_t line_step, int32_t x_step, int32_t step,
+                                int32_t zero)
 {
     const float scale = *scales;
-    RAOT_QUANTIZE_LINE(u8, uint8_t, "vqmovunb", RAOT_NARROW_U8)
+    RAOT_QUANTIZE_LINES(u8, uint8_t, "vqmovunb", RAOT_NARROW_U8)
 }
+
+#define raot_quantize_lines_s8(out, x, scales, sizes)                                   \
+    raot_quantize_lines_s8_unpacked(out, x, scales, (sizes)->lines, (sizes)->count,     \
+                                    (sizes)->line_step, (sizes)->x_step, (sizes)->step, \
+                                    (sizes)->zero)
+#define raot_quantize_lines_u8(out, x, scales, sizes)                                   \
+    raot_quantize_lines_u8_unpacked(out, x, scales, (sizes)->lines, (sizes)->count,     \
+                                    (sizes)->line_step, (sizes)->x_step, (sizes)->step, \
+                                    (sizes)->zero)
 
 #endif
