@@ -236,24 +236,45 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         COLUMNS,
-        """channels 1..~4, count 1..~30, shared ~1 | 2 | 4, depth 1..~20, step 1..~3,
-        width count * step + depth + 32..~count * step + depth + 40
+        """channels 1..~4, count 1..~30, depth 1..~40, step 1..~3,
+        width count * step + depth..~count * step + depth + 8
         kernel @raot_depthwise_columns_s8(
-          %strips: i8[span(channels * width, up(count, shared) // shared * (shared * step),
-            up(depth + (shared - 1) * step, 16) * 1)],
-          %weights: i8[channels, shared, up(depth + (shared - 1) * step, 16)]
+          %strips: i8[span(channels * width, count * step, up(depth, 16) * 1)],
+          %weights: i8[channels, up(depth, 16)]
         ) -> (%sums: i32[channels, up(count, 8)]) {
           for c in 0..channels, p in 0..count {
             local sum: i32 = 0:i32
             for k in 0..depth {
-              let at = p % shared * step + k
-              let first = c * width + p // shared * (shared * step)
-              sum = (sum + (i32(%weights[c, p % shared, at]) * i32(%strips[first + at])))
+              sum = (sum + (i32(%weights[c, k]) * i32(%strips[c * width + p * step + k])))
             }
             %sums[c, p] = sum
           }
         }""",
-        struct="raot_depthwise_columns",
+    ),
+    *micro_kernels(
+        "depthwise_bytes.h",
+        """channels 1..~5, count 1..~30, shared ~1 | 4, depth 1..~16 - (shared - 1) * step,
+        step 1..~3, width count * step + 16..~count * step + 40,
+        channel_step ~count * out_step | 1, out_step ~1 | channels | 7, $limits
+        kernel @raot_depthwise_bytes_$form$U(
+          %strips: i8[span(channels * width, up(count, 8) // shared * (shared * step), 16 * 1)],
+          %weights: i8[channels, shared, 16], %start: i32[channels],
+          %scale: $F[channels, ${parts}1]
+        ) -> (%out: $T[span(channels * channel_step, count * out_step)]) {
+          for r in 0..channels, p in 0..count {
+            local sum: i32 = %start[r]
+            for k in 0..depth {
+              let at = p % shared * step + k
+              let first = r * width + p // shared * (shared * step)
+              sum = (sum + (i32(%weights[r, p % shared, at]) * i32(%strips[first + at])))
+            }
+            $value
+            %out[r * channel_step + p * out_step] = $clipped
+          }
+        }""",
+        BYTES, SCALED,
+        {"table": "scale", "scale": "%scale[r, ${part}0]", "shift": "%scale[r, 1, 0]"},
+        struct="raot_depthwise_bytes",
     ),
     *micro_kernels(
         "requantize_channel.h",

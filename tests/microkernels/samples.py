@@ -84,9 +84,11 @@ def _complete(kernel: MicroKernel, arrays: dict[str, Array], sizes: dict[str, in
     if kernel.name.startswith("raot_depthwise_positions"):
         arrays["weights"][sizes["taps"] :] = 0
     if kernel.name == "raot_depthwise_columns_s8":
-        shared, depth, step = (sizes[name] for name in ("shared", "depth", "step"))
-        weights = arrays["weights"].reshape(sizes["channels"], shared, -1)
-        for n in range(shared):
+        arrays["weights"].reshape(sizes["channels"], -1)[:, sizes["depth"] :] = 0
+    if kernel.name.startswith("raot_depthwise_bytes"):
+        depth, step = sizes["depth"], sizes["step"]
+        weights = arrays["weights"].reshape(sizes["channels"], -1, 16)
+        for n in range(sizes["shared"]):
             weights[:, n, : n * step] = 0
             weights[:, n, n * step + depth :] = 0
     if kernel.name == "raot_multiply_nhwc_s8":

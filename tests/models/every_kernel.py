@@ -79,6 +79,8 @@ BY_CHANNEL = {
         *UNSIGNED,
     ),
     "taps": Convolution((1, 6, "n"), (8, 3, 4), "<pads = [2, 1], group = 2>"),
+    "long": Convolution((1, 3, "n"), (3, 1, 5), "<pads = [2, 2], group = 3>"),
+    "longer": Convolution((1, 2, "n"), (2, 1, 19), "<pads = [9, 9], group = 2>"),
 }  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 """Depthwise convolutions of any window for Helium: VMLADAV adds up to sixteen taps.
 
 Some positions of a few channels at a time are copied to strips of image columns with a border, in
-which windows are contiguous (`depthwise_columns.h`). One vector of a strip serves up to four
-positions. Works for channels-first and channels-last, for strides, dilations and any length.
+which windows are contiguous. Windows of at most a vector become bytes at once
+(`depthwise_bytes.h`), where one vector of a strip serves up to four positions; longer ones have
+sums in memory (`depthwise_columns.h`). Works for channels-first and channels-last, for strides,
+dilations and any length.
 """
 
 from __future__ import annotations
@@ -19,22 +21,23 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Load, Store
 from relax_aot.ir.types import DType
+from relax_aot.microkernels.dot2 import EIGHT
 from relax_aot.microkernels.mve import BLOCK
 from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride
 from relax_aot.scheduling.epilogue import Requantization, by_channel, direct_store, scale_table
 from relax_aot.scheduling.packing import Arrays, Packed, round_up
 from relax_aot.scheduling.strategies._roles import Roles
-from relax_aot.scheduling.strategies._texts import LONG_WINDOWS
+from relax_aot.scheduling.strategies._texts import LONG_WINDOWS, LONGER_WINDOWS
 from relax_aot.scheduling.strategies.mve import MOST_APART, roles_on_axis
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import WHOLE, Weights, position_tiles
 from relax_aot.scheduling.writer import Writer
 
-POSITIONS = 128
-"""Of a tile, at most."""
-SUMS = 512
-"""Sums that are kept at once, if one channel does not have more."""
-SHARED = (4, 2, 1)
+POSITIONS = 512
+"""Of a tile at most, if sums are not kept, which take four times the bytes."""
+KEPT = 2048
+"""Bytes of strips and sums that are kept at once, if one channel does not have more."""
+SHARED = (4, 1)
 """Positions whose windows may be read as one vector."""
 
 
@@ -57,7 +60,7 @@ def depthwise_columns(found: Weighted, w: Writer, context: Context) -> Emit | No
             return None
     if not found.known_by_channel(found.start, context.constants):
         return None
-    return _Columns(found, w, roles, parts[0], store, 0 if context.lean else SUMS).emit
+    return _Columns(found, w, roles, parts[0], store, 0 if context.lean else KEPT).emit
 
 
 class _Columns:
@@ -77,12 +80,13 @@ class _Columns:
         self.shared = next(fits, 1)
         self.reach = round_up(found.depth + (self.shared - 1) * self.step, BLOCK)
         count = -(-interval(found.positions[-1].stop, w.bounds)[1] // roles.phases)
-        self.size = max(1, min(count, POSITIONS))
-        most = max(1, kept // round_up(self.size, 8))
-        self.part = min(self.channel.stop.constant, most)
-        groups = round_up(self.size, self.shared) - self.shared
+        most = POSITIONS if self.reach == BLOCK else POSITIONS // 4
+        self.size = max(1, min(count, most))
+        vectors = round_up(self.size, EIGHT) - self.shared
         columns = (self.size - 1) * roles.advance + roles.across.taps
-        self.width = max(groups * self.step + self.reach, columns * self.piece)
+        self.width = max(vectors * self.step + self.reach, columns * self.piece)
+        sums = 0 if self.reach == BLOCK else 4 * round_up(self.size, EIGHT)
+        self.part = min(self.channel.stop.constant, max(1, kept // (self.width + sums)))
 
     def emit(self) -> None:
         found, w, pack, roles, one = self.found, self.w, self.pack, self.roles, self.one
@@ -93,7 +97,6 @@ class _Columns:
         scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, len(one.numbers)))
         w.constant(Packed(scales, partial(scale_table, one, pack.loops)))
         strips = w.buffer("strips", DType.I8, self.part * self.width)
-        sums = w.buffer("sums", DType.I32, self.part, round_up(self.size, 8))
         around = replace(found, shared=found.shared[:-1])
         name, last = self.channel.variable, found.positions[-1].variable
         with (
@@ -103,18 +106,28 @@ class _Columns:
             at = tile.at(w)
             columns = (tile.count - 1) * roles.advance + roles.across.taps
             self._gather({**at, name: first}, strips, columns, channels)
+            weights = self._of(self.weights, first)
+            sizes: dict[str, Dim | int] = {
+                "channels": channels, "count": tile.count, "depth": found.depth,
+                "step": self.step, "width": self.width,
+            }  # fmt: skip
+            result: dict[str, Load | Dim | int] = {
+                "out": moved(self.store, {**at, name: first}), "start": self._of(start, first),
+                "scale": self._of(scales, first), "channel_step": step_of(self.store, name),
+                "zero": one.zero, "low": one.low, "high": one.high,
+            }  # fmt: skip
+            apart = step_of(self.store, last) * roles.phases
+            if self.reach == BLOCK:
+                w.micro(
+                    f"raot_depthwise_bytes_{one.form}{one.suffix}", strips=strips,
+                    weights=weights, shared=self.shared, out_step=apart, **sizes, **result,
+                )  # fmt: skip
+                return
+            sums = w.buffer("sums", DType.I32, self.part, round_up(self.size, EIGHT))
+            w.micro("raot_depthwise_columns_s8", sums=sums, strips=strips, weights=weights, **sizes)
             w.micro(
-                "raot_depthwise_columns_s8", sums=sums, strips=strips,
-                weights=self._of(self.weights, first), channels=channels, count=tile.count,
-                shared=self.shared, depth=found.depth, step=self.step, width=self.width,
-            )  # fmt: skip
-            w.micro(
-                f"raot_requantize_channels_{one.form}{one.suffix}", sums=sums,
-                out=moved(self.store, {**at, name: first}), start=self._of(start, first),
-                scale=self._of(scales, first), channels=channels, count=tile.count,
-                channel_step=step_of(self.store, name),
-                step=step_of(self.store, last) * roles.phases, zero=one.zero, low=one.low,
-                high=one.high,
+                f"raot_requantize_channels_{one.form}{one.suffix}", sums=sums, channels=channels,
+                count=tile.count, step=apart, **result,
             )  # fmt: skip
 
     def _gather(self, at: dict[str, Dim], strips: Buffer, columns: Dim, channels: Dim) -> None:
@@ -154,6 +167,19 @@ EXAMPLES = (
         why="windows of more than four taps",
         target="mve",
         before=LONG_WINDOWS,
+        after="""
+            kernel @conv(...
+              for i in 0..6 {
+                ...
+                micro raot_depthwise_strips_s8(...
+                micro raot_depthwise_bytes_f32(...
+              }
+            }""",
+    ),
+    Example(
+        why="windows of more than a vector",
+        target="mve",
+        before=LONGER_WINDOWS,
         after="""
             kernel @conv(...
               for i in 0..6 {

@@ -3,13 +3,12 @@
  * depthwise_columns.h - depthwise convolutions of any window for cores with byte vectors (Helium).
  *
  * Each channel is a strip of image columns with a border, in which the window of a position is
- * contiguous. `shared` positions are computed from one vector of the strip: the weights of a
- * channel are stored once for each of them, moved by `step` bytes, with zeros around:
+ * contiguous:
  *
- *     sums[c * pitch + p] = strips[c * width + p * step + k] * weights[c][p % shared][k + ...]
+ *     sums[c * pitch + p] = strips[c * width + p * step + k] * weights[c][k]
  *
  * summed over k < depth, where `pitch` is `count` rounded up to a multiple of 8. Whole vectors are
- * read for whole groups of `shared` positions, and their sums are written. Sums wrap.
+ * read. Sums wrap. Windows of at most a vector: depthwise_bytes.h.
  */
 #ifndef RAOT_DEPTHWISE_COLUMNS_H
 #define RAOT_DEPTHWISE_COLUMNS_H
@@ -66,75 +65,6 @@ __attribute__((always_inline)) static inline void raot_strip_border(int8_t *to, 
         to += 16;
     }
 }
-
-#if defined(RAOT_ASM_INLINE)
-/* Compilers do not store two sums at once. */
-/* clang-format off */
-#define RAOT_COLUMNS_LOAD "vldrb.8 q0, [%[x]]\n add %[x], %[x], %[next]\n"
-#define RAOT_COLUMNS_OF_FOUR \
-    "vldrb.8 q2, [%[w], #16]\n vldrb.8 q3, [%[w], #32]\n vldrb.8 q4, [%[w], #48]\n", \
-    "vmladav.s8 r2, q0, q2\n vmladav.s8 r8, q0, q3\n" \
-    "strd r0, r2, [%[to]], #8\n vmladav.s8 r10, q0, q4\n", \
-    "strd r8, r10, [%[to]], #8\n"
-#define RAOT_COLUMNS_LOOP(...) RAOT_COLUMNS_LOOP_OF(__VA_ARGS__)
-#define RAOT_COLUMNS_LOOP_OF(load, weights2, second, third)                                  \
-    __asm volatile(                                                                 \
-        "vldrb.8 q1, [%[w]]\n" weights2 "wls lr, %[groups], 2f\n"                   \
-        "1:\n" load                                                                \
-        "vmladav.s8 r0, q0, q1\n" second third "le lr, 1b\n"                       \
-        "2:\n"                                                                      \
-        : [x] "+r"(x), [to] "+r"(to)                                                \
-        : [groups] "r"(groups), [next] "r"(next), [w] "r"(weights)                  \
-        : "lr", "r0", "r2", "r8", "r10", "s0", "s1", "s2", "s3", "s4", "s5", "s6",  \
-          "s7", "s8", "s9", "s10", "s11", "s12", "s13", "s14", "s15", "s16", "s17", \
-          "s18", "s19", "cc", "memory")
-/* clang-format on */
-#endif
-
-/* Windows of one vector. */
-__attribute__((always_inline)) static inline void raot_columns_sums(int32_t *to, const int8_t *x,
-                                                                    const int8_t *weights,
-                                                                    int32_t groups, int32_t next,
-                                                                    const int32_t shared)
-{
-#if defined(RAOT_ASM_INLINE)
-    if (shared == 4 && next == 4) {
-        RAOT_COLUMNS_LOOP("vldrb.8 q0, [%[x]], #4\n", RAOT_COLUMNS_OF_FOUR);
-    } else if (shared == 4) {
-        RAOT_COLUMNS_LOOP(RAOT_COLUMNS_LOAD, RAOT_COLUMNS_OF_FOUR);
-    } else if (shared == 2) {
-        RAOT_COLUMNS_LOOP(RAOT_COLUMNS_LOAD, "vldrb.8 q2, [%[w], #16]\n", "vmladav.s8 r2, q0, q2\n",
-                          "strd r0, r2, [%[to]], #8\n");
-    } else {
-        RAOT_COLUMNS_LOOP(RAOT_COLUMNS_LOAD, "", "", "str r0, [%[to]], #4\n");
-    }
-#else
-    const int8x16_t w0 = vldrbq_s8(weights);
-    const int8x16_t w1 = vldrbq_s8(weights + (shared > 1 ? 16 : 0));
-    const int8x16_t w2 = vldrbq_s8(weights + (shared > 2 ? 32 : 0));
-    const int8x16_t w3 = vldrbq_s8(weights + (shared > 2 ? 48 : 0));
-
-    for (; groups > 0; groups--) {
-        const int8x16_t window = vldrbq_s8(x);
-        x += next;
-        RAOT_KEEP_ADDRESS(x);
-        to[0] = vmladavq_s8(window, w0);
-        if (shared > 1) {
-            to[1] = vmladavq_s8(window, w1);
-        }
-        if (shared > 2) {
-            to[2] = vmladavq_s8(window, w2);
-            to[3] = vmladavq_s8(window, w3);
-        }
-        to += shared;
-    }
-#endif
-}
-
-#if defined(RAOT_ASM_INLINE)
-#undef RAOT_COLUMNS_LOOP
-#undef RAOT_COLUMNS_LOOP_OF
-#endif
 #else
 #define raot_strip_border(to, zero, count) raot_fill_s8(to, zero, count)
 #endif
@@ -256,67 +186,38 @@ raot_depthwise_strips_u8_unpacked(int8_t *strips, const uint8_t *image, int32_t 
     raot_depthwise_strips_u8_unpacked(strips, (const uint8_t *)(image), __VA_ARGS__)
 
 __attribute__((noinline, unused)) static void
-raot_depthwise_columns_s8_unpacked(int32_t *sums, const int8_t *strips, const int8_t *weights,
-                                   int32_t channels, int32_t count, int32_t shared, int32_t depth,
-                                   int32_t step, int32_t width)
+raot_depthwise_columns_s8(int32_t *sums, const int8_t *strips, const int8_t *weights,
+                          int32_t channels, int32_t count, int32_t depth, int32_t step,
+                          int32_t width)
 {
     const int32_t pitch = (count + 7) / 8 * 8;
-    const int32_t vectors = (depth + (shared - 1) * step + 15) / 16;
+    const int32_t reach = (depth + 15) / 16 * 16;
 
     for (int32_t c = 0; c < channels; c++) {
-#if defined(RAOT_MVE)
-        const int32_t groups = (count + shared - 1) / shared;
-        if (vectors == 1 && shared == 4) {
-            raot_columns_sums(sums, strips, weights, groups, 4 * step, 4);
-        } else if (vectors == 1 && shared == 2) {
-            raot_columns_sums(sums, strips, weights, groups, 2 * step, 2);
-        } else if (vectors == 1 && shared == 1) {
-            raot_columns_sums(sums, strips, weights, groups, step, 1);
-        } else {
-            for (int32_t p = 0; p < count; p++) {
-                const int32_t which = p % shared;
-                const int8_t *x = strips + (p - which) * step;
-                const int8_t *by = weights + which * vectors * 16;
-                int32_t sum = 0;
-                for (int32_t v = vectors; v > 0; v--) {
-                    sum = vmladavaq_s8(sum, vldrbq_s8(x), vldrbq_s8(by));
-                    x += 16;
-                    by += 16;
-                }
-                sums[p] = sum;
-            }
-        }
-#else
         for (int32_t p = 0; p < count; p++) {
-            const int8_t *const x = strips + p * step;
-            const int8_t *const by = weights + p % shared * (16 * vectors + step);
+            const int8_t *x = strips + p * step;
+#if defined(RAOT_MVE)
+            const int8_t *by = weights;
+            int32_t sum = 0;
+            for (int32_t left = reach; left > 0; left -= 16) {
+                sum = vmladavaq_s8(sum, vldrbq_s8(x), vldrbq_s8(by));
+                x += 16;
+                by += 16;
+            }
+            sums[p] = sum;
+#else
             uint32_t sum = 0u;
             for (int32_t k = 0; k < depth; k++) {
-                sum += (uint32_t)(x[k] * by[k]);
+                sum += (uint32_t)(x[k] * weights[k]);
             }
             sums[p] = (int32_t)sum;
-        }
 #endif
+        }
         sums += pitch;
         strips += width;
-        weights += shared * vectors * 16;
+        weights += reach;
     }
 }
-
-/* Sizes of the function below, by name. */
-struct raot_depthwise_columns {
-    int32_t channels;
-    int32_t count;
-    int32_t shared;
-    int32_t depth;
-    int32_t step;
-    int32_t width;
-};
-
-#define raot_depthwise_columns_s8(sums, strips, weights, sizes)                                  \
-    raot_depthwise_columns_s8_unpacked(sums, strips, weights, (sizes)->channels, (sizes)->count, \
-                                       (sizes)->shared, (sizes)->depth, (sizes)->step,           \
-                                       (sizes)->width)
 
 /* Sizes of the functions below, by name. */
 struct raot_depthwise_strips {
