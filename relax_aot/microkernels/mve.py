@@ -9,6 +9,8 @@ from relax_aot.microkernels.dot2 import rescaling
 
 BLOCK = 16
 """Bytes of a vector: weights of a channel are padded to a multiple."""
+SHORT = 48
+"""Bytes of windows at most, of which no more are read than there are."""
 WINDOW = 16
 """Bytes that are read for each window of four interleaved rows."""
 
@@ -74,7 +76,8 @@ MICRO_KERNELS = (
         """groups 1..~5, depth 1..~150, positions 1..~5, row_step 1..~depth + 4
         kernel @raot_multiply_nhwc_s8(
           %weights: i32[groups, 8 + up(depth, 16)],
-          %rows: i8[span(positions * row_step, up(depth, 16) * 1)]
+          %rows: i8[span(positions * row_step,
+            (depth + (up(depth, 16) - depth) * min(depth // ($short + 1), 1)) * 1)]
         ) -> (%sums: i32[up(positions, 2) // 2, groups, 2, 4]) {
           for p in 0..positions, g in 0..groups, n in 0..4 {
             local sum: i32 = %weights[g, p % 2 * 4 + n]
@@ -86,6 +89,7 @@ MICRO_KERNELS = (
             %sums[p // 2, g, p % 2, n] = sum
           }
         }""",
+        {"short": str(SHORT)},
     ),
     *micro_kernels(
         LINES,

@@ -68,11 +68,13 @@ _BYTES = (
 INTEGER_MATMUL = _integer_matmul(4, 2)
 WIDE_MATMUL = _integer_matmul(4, 4)
 SHORT_SUMS = _integer_matmul(3, 2)
+LONG_SUMS = _integer_matmul(50, 2)
 MATMUL = _matmul(9, 12)
 NARROW_MATMUL = _matmul(5, 7)
 DEPTHWISE = _depthwise("f32", 3, "f32 = 0.0:f32", "fma($x, %w[c, k, l], sum)", "sum")
 DEPTHWISE_INTEGER = _depthwise("i8", 3, *_BYTES)
 LONG_WINDOWS = _depthwise("i8", 5, *_BYTES)
+LONGER_WINDOWS = _depthwise("i8", 7, *_BYTES)
 
 
 def _gathered(rows: str, left: str, right: str, index: str, size: str) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Integer contractions for Helium: VMLADAVA adds sixteen products.
 
-Two output positions and four channels are done at once. Windows in one piece of whole vectors are
-read in place, others from a strip of image columns with a border, where adjacent windows share
-their overlapping columns. Dilated windows are gathered one by one.
+Two output positions and four channels are done at once. Windows in one piece, of whole vectors or
+of at most three, are read in place, others from a strip of image columns with a border, where
+adjacent windows share their overlapping columns. Dilated windows are gathered one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Load
 from relax_aot.ir.types import DType
-from relax_aot.microkernels.mve import BLOCK, channel_order
+from relax_aot.microkernels.mve import BLOCK, SHORT, channel_order
 from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride
 from relax_aot.scheduling.epilogue import (
     Requantization,
@@ -31,7 +31,7 @@ from relax_aot.scheduling.epilogue import (
 )
 from relax_aot.scheduling.packing import Arrays, Packed, padded, permuted, round_up
 from relax_aot.scheduling.strategies._roles import Roles, roles_of
-from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
+from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, LONG_SUMS, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import (
     Tile,
@@ -65,7 +65,7 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     if found.channel is None or not found.fits_bytes or not found.has_depth(context.constants):
         return None
     order, roles = _in_place_order(found), None
-    if order is None or found.depth % BLOCK != 0:
+    if order is None or _slack(found) != 0:
         roles = roles_on_axis(found)
         if order is None and not found.positions:  # one row of unsigned bytes
             roles = roles_of(found)
@@ -79,6 +79,11 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
         one, rest = None, found
     kept = 0 if context.lean else SUMS
     return _Pairs(found, w, order, roles, one, rest, kept).emit
+
+
+def _slack(found: Weighted) -> int:
+    """Bytes that are read behind the last window, for weights of 0."""
+    return -found.depth % BLOCK if found.depth > SHORT else 0
 
 
 def _in_place_order(found: Weighted) -> list[int] | None:
@@ -124,8 +129,7 @@ class _Pairs:
         self.phases = roles.phases if roles is not None else 1
         positions = found.positions if self.joint else found.positions[-1:]
         count = interval(prod((loop.stop for loop in positions), start=ONE), w.bounds)[1]
-        self.slack = -found.depth % BLOCK
-        """Bytes that are read behind the last window, for weights of 0."""
+        self.slack = _slack(found)
         copied = found.depth if not column and (roles is not None or self.slack) else 0
         most = max(kept // (len(self.lanes) * 4 + copied) // 2 * 2, 2)
         self.size = max(1, min(most, POSITIONS, -(-count // self.phases)))
@@ -305,8 +309,19 @@ EXAMPLES = (
             kernel @dot(%x: i8[n, 4], %w.groups: i32[1, 24]) ...
               for tile in 0..(n + 8) // 9 {
                 let positions = min(9, n - 9*tile)
+                micro raot_multiply_nhwc_s8(..., %x[9*tile, 0]) [1, 4, positions, 4]
+            ...""",
+    ),
+    Example(
+        why="rows of more than three vectors, the last one not whole",
+        target="mve",
+        before=LONG_SUMS,
+        after="""
+            kernel @dot(%x: i8[n, 50], %w.groups: i32[1, 72]) ...
+              for tile in 0..(n + 8) // 9 {
+                let positions = min(9, n - 9*tile)
                 micro raot_im2col_nhwc_s8(%columns[0], ...
-                micro raot_multiply_nhwc_s8(...) [1, 4, positions, 4]
+                micro raot_multiply_nhwc_s8(..., %columns[0]) [1, 50, positions, 50]
             ...""",
     ),
     Example(why="sums of three products are too short", target="mve", before=SHORT_SUMS),

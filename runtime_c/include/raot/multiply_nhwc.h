@@ -2,8 +2,8 @@
 /*
  * multiply_nhwc.h - channels-last integer contractions (Helium).
  *
- * The windows of the positions are rows of `depth` signed bytes, `row_step` apart, of which whole
- * blocks of 16 are readable. The sums of
+ * The windows of the positions are rows of `depth` signed bytes, `row_step` apart. Of more than 48
+ * bytes, whole blocks of 16 are readable. The sums of
  * four channels and two positions are computed together. Weights are packed for four channels:
  * the initial sums for both positions, then 16 bytes of each channel, repeated and padded with
  * zeros. Channels are interleaved in groups of eight: 0 2 4 6, then 1 3 5 7; the last four or
@@ -178,12 +178,14 @@ raot_im2col_nhwc_u8_unpacked(int8_t *strip, const uint8_t *image, int32_t zero, 
     raot_im2col_nhwc_u8_unpacked(strip, (const uint8_t *)(image), __VA_ARGS__)
 
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
-/* Sizes of the function below: bytes of the sums of a pair, and blocks of 16 bytes of a window. */
+/* Sizes of the function below: bytes of the sums of a pair, blocks of 16 bytes of a window, and
+ * bytes of the last one. */
 struct raot_multiply_pairs {
     int32_t bytes;
     int32_t blocks;
     int32_t pairs;
     int32_t row_step;
+    int32_t last;
 };
 
 /*
@@ -209,8 +211,8 @@ struct raot_multiply_pairs {
  *     [sp, #36]            bytes of the sums of a pair
  *     [sp, #40]            address of the code for a pair
  *
- * Up to three blocks of both positions are kept in vectors. For more, a block has loaded its first
- * operands before: q0 is x and q2 the first channel.
+ * Up to three blocks of both positions are kept in vectors, without what is behind the last one.
+ * For more, a block has loaded its first operands before: q0 is x and q2 the first channel.
  */
 #define RAOT_SUMS_TWO "{r0, r2, r4, r6, r8, r10, r12, r14}"
 
@@ -231,6 +233,7 @@ RAOT_NAKED static void raot_multiply_pairs_s8(
     __asm volatile(
         "push {r4, r5, r6, r7, r8, r10, r11, lr}\n"
         "vpush {d8, d9, d10, d11, d12, d13, d14, d15}\n sub sp, #48\n"
+        "ldr r4, [r3, #16]\n vctp.8 r4\n"
         "ldrd r4, r12, [r3]\n ldrd r6, r8, [r3, #8]\n mov r11, r0\n mov r7, r1\n"
         "lsl r10, r8, #1\n strd r10, r6, [sp, #28]\n str r1, [sp, #24]\n str r4, [sp, #36]\n"
         "mov r1, r2\n add r3, r2, r8\n strd r1, r3, [sp, #4]\n add r5, r0, r4\n"
@@ -263,7 +266,7 @@ RAOT_NAKED static void raot_multiply_pairs_s8(
     /* C compilers need not take longer texts than 4095 characters. One block, two and three. */
     __asm volatile(
         "11:\n "
-        "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r3], #16\n"
+        "vpstt\n vldrbt.8 q0, [r1], #16\n vldrbt.8 q1, [r3], #16\n"
         "21:\n ldm r7!, " RAOT_SUMS_TWO "\n"
         "vldrb.8 q2, [r7], #16\n vmladava.s8 r0, q0, q2\n vldrb.8 q3, [r7], #16\n"
         "vmladava.s8 r8, q1, q2\n vmladava.s8 r2, q0, q3\n vldrb.8 q4, [r7], #16\n"
@@ -271,8 +274,8 @@ RAOT_NAKED static void raot_multiply_pairs_s8(
         "vmladava.s8 r12, q1, q4\n vmladava.s8 r6, q0, q5\n vmladava.s8 r14, q1, q5\n"
         "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 21b\n b 5b\n"
         "12:\n "
-        "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r1], #16\n vldrb.8 q2, [r3], #16\n"
-        "vldrb.8 q3, [r3], #16\n"
+        "vldrb.8 q0, [r1], #16\n vldrb.8 q2, [r3], #16\n"
+        "vpstt\n vldrbt.8 q1, [r1], #16\n vldrbt.8 q3, [r3], #16\n"
         "22:\n ldm r7!, " RAOT_SUMS_TWO "\n"
         "vldrb.8 q4, [r7], #16\n vmladava.s8 r0, q0, q4\n vldrb.8 q5, [r7], #16\n"
         "vmladava.s8 r8, q2, q4\n vmladava.s8 r2, q0, q5\n vldrb.8 q6, [r7], #16\n"
@@ -284,8 +287,9 @@ RAOT_NAKED static void raot_multiply_pairs_s8(
         "vmladava.s8 r12, q3, q6\n vmladava.s8 r6, q1, q7\n vmladava.s8 r14, q3, q7\n"
         "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 22b\n b 5b\n"
         "13:\n "
-        "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r1], #16\n vldrb.8 q2, [r1], #16\n"
-        "vldrb.8 q3, [r3], #16\n vldrb.8 q4, [r3], #16\n vldrb.8 q5, [r3], #16\n"
+        "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r1], #16\n"
+        "vldrb.8 q3, [r3], #16\n vldrb.8 q4, [r3], #16\n"
+        "vpstt\n vldrbt.8 q2, [r1], #16\n vldrbt.8 q5, [r3], #16\n"
         "23:\n ldm r7!, " RAOT_SUMS_TWO "\n"
         "vldrb.8 q6, [r7], #16\n vmladava.s8 r0, q0, q6\n vldrb.8 q7, [r7], #16\n"
         "vmladava.s8 r8, q3, q6\n vmladava.s8 r2, q0, q7\n vldrb.8 q6, [r7], #16\n"
@@ -319,8 +323,9 @@ __attribute__((noinline, unused)) static void raot_multiply_two_s8(int32_t *to, 
         int32_t sum0 = w[0], sum1 = w[1], sum2 = w[2], sum3 = w[3];
         int32_t sum4 = sum0, sum5 = sum1, sum6 = sum2, sum7 = sum3;
         for (int32_t k = depth; k > 0; k -= 16) {
-            const int8x16_t left = vldrbq_s8(at);
-            const int8x16_t right = vldrbq_s8(next);
+            const mve_pred16_t some = vctp8q((uint32_t)k);
+            const int8x16_t left = vldrbq_z_s8(at, some);
+            const int8x16_t right = vldrbq_z_s8(next, some);
             const int8x16_t by1 = vldrbq_s8(bytes + 16);
             const int8x16_t by2 = vldrbq_s8(bytes + 32);
             const int8x16_t by3 = vldrbq_s8(bytes + 48);
@@ -378,7 +383,7 @@ static inline void raot_multiply_two_s8(int32_t *to, const int32_t *w, const int
  *     r0, r2, r4, r6   sums
  *     r1, r12          weights and bytes
  *     r3               end
- *     r5, r8           blocks of 16 bytes, and the first one
+ *     r5, r8           depth, and the first bytes
  *     r7               sums in memory
  */
 /* clang-format off */
@@ -387,14 +392,13 @@ RAOT_NAKED static void raot_multiply_one_s8(
     RAOT_ARGUMENT int32_t *end, RAOT_ARGUMENT int32_t depth)
 {
     __asm volatile(
-        "push {r4, r5, r6, r7, r8, lr}\n ldr r5, [sp, #24]\n adds r5, #15\n lsrs r5, r5, #4\n"
-        "mov r7, r0\n mov r8, r2\n"
-        "0:\n mov r12, r8\n ldm r1!, {r0, r2, r4, r6}\n adds r1, #16\n dls lr, r5\n"
+        "push {r4, r5, r6, r7, r8, lr}\n ldr r5, [sp, #24]\n mov r7, r0\n mov r8, r2\n"
+        "0:\n mov r12, r8\n ldm r1!, {r0, r2, r4, r6}\n adds r1, #16\n dlstp.8 lr, r5\n"
         "1:\n vldrb.8 q0, [r12], #16\n vldrb.8 q1, [r1], #16\n"
         "vmladava.s8 r0, q0, q1\n vldrb.8 q2, [r1], #16\n"
         "vmladava.s8 r2, q0, q2\n vldrb.8 q3, [r1], #16\n"
         "vmladava.s8 r4, q0, q3\n vldrb.8 q1, [r1], #16\n"
-        "vmladava.s8 r6, q0, q1\n le lr, 1b\n"
+        "vmladava.s8 r6, q0, q1\n letp lr, 1b\n"
         "stm r7!, {r0, r2, r4, r6}\n adds r7, #16\n cmp r7, r3\n bne 0b\n"
         "pop {r4, r5, r6, r7, r8, pc}\n");
 }
@@ -408,7 +412,7 @@ raot_multiply_one_s8(int32_t *to, const int32_t *w, const int8_t *x, int32_t *en
         const int8_t *at = x;
         int32_t sum0 = w[0], sum1 = w[1], sum2 = w[2], sum3 = w[3];
         for (int32_t k = depth; k > 0; k -= 16) {
-            const int8x16_t left = vldrbq_s8(at);
+            const int8x16_t left = vldrbq_z_s8(at, vctp8q((uint32_t)k));
             sum0 = vmladavaq_s8(sum0, left, vldrbq_s8(bytes));
             sum1 = vmladavaq_s8(sum1, left, vldrbq_s8(bytes + 16));
             sum2 = vmladavaq_s8(sum2, left, vldrbq_s8(bytes + 32));
@@ -440,7 +444,7 @@ raot_multiply_nhwc_s8(int32_t *sums, const int32_t *weights, const int8_t *rows,
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
     if (positions > 1) {
         const struct raot_multiply_pairs sizes = {32 * groups, (depth + 15) / 16, positions / 2,
-                                                  row_step};
+                                                  row_step, (depth - 1) % 16 + 1};
         raot_multiply_pairs_s8(sums, weights, rows, &sizes);
         sums += positions / 2 * 8 * groups;
         rows += positions / 2 * 2 * row_step;

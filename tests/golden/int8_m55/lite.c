@@ -6,19 +6,18 @@
  * The graph after all passes. Each call below is one function in this file; equal calls share one.
  *
  *     func @main(%t0: i8[1, 6, 7, 3]) {
- *       %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.columns: i8[86] = call_kernel
+ *       %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.columns: i8[81] = call_kernel
  *           @conv_nhwc_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)  # t3
  *       %t6_3: i8[1, 6, 7, 8], %t6_3.interleaved: i8[124], %t6_3.sums: i32[50] = call_kernel
  *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.interleaved_ba275c04,
  *           %t6.bias_ebef2484, %t6.scales_fd55ee44)  # t6
- *       %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64], %t9_2.columns: i8[136] = call_kernel
+ *       %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel
  *           @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)  #
  *           t9
  *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)  # t10
  *       %t13_2: i8[1, 36] = view(%t10)  # t13
- *       %t13: i8[1, 5], %t13.sums: i32[16], %t13.windows: i8[48] = call_kernel
- *           @matmul_integer_requantize_t13(%t13_2, %t13_3.groups_6d73bd8f, %t13_3.scales_b90b329f)
- *           # t13
+ *       %t13: i8[1, 5], %t13.sums: i32[16] = call_kernel @matmul_integer_requantize_t13(%t13_2,
+ *           %t13_3.groups_6d73bd8f, %t13_3.scales_b90b329f)  # t13
  *       return %t13
  *     }
  */
@@ -28,7 +27,6 @@
 #include "raot/check.h"
 #include "raot/depthwise_interleaved4.h"
 #include "raot/function.h"
-#include "raot/gather.h"
 #include "raot/integer.h"
 #include "raot/multiply_nhwc.h"
 #include "raot/profile.h"
@@ -36,7 +34,7 @@
 #include "raot/requantize_nhwc.h"
 
 /*
- * %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.columns: i8[86] = call_kernel
+ * %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.columns: i8[81] = call_kernel
  *     @conv_nhwc_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)
  * from t3
  */
@@ -117,34 +115,20 @@ RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
 }
 
 /*
- * %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64], %t9_2.columns: i8[136] = call_kernel
+ * %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel
  *     @conv_nhwc_integer_requantize_t9_2(%t6_3, %t7.groups_4371669b, %t7.scales_920c89f8)
  * from t9
  */
-RAOT_NOINLINE static void
-conv_nhwc_integer_requantize_t9_2(const int8_t *restrict t6_3, const int32_t *restrict t7_groups,
-                                  const int32_t *restrict t7_scales, int8_t *restrict t9_2,
-                                  int32_t *restrict sums, int8_t *restrict columns)
+RAOT_NOINLINE static void conv_nhwc_integer_requantize_t9_2(const int8_t *restrict t6_3,
+                                                            const int32_t *restrict t7_groups,
+                                                            const int32_t *restrict t7_scales,
+                                                            int8_t *restrict t9_2,
+                                                            int32_t *restrict sums)
 {
     for (int32_t tile = 0; tile < 3; tile++) {
         const int32_t positions = raot_min_i32(42 - tile * 16, 16);
-        const struct raot_im2col_nhwc sizes = {
-            .zero = 0,
-            .flip = 0,
-            .channels = 8,
-            .channel_step = 1,
-            .lines = 1,
-            .first1 = 0,
-            .last1 = 1,
-            .line_step = 0,
-            .columns = positions,
-            .first = 0,
-            .width = positions,
-            .column_step = 8,
-        };
-        raot_im2col_nhwc_s8(columns, &t6_3[tile * 128], &sizes);
-        raot_multiply_nhwc_s8(sums, t7_groups, columns, 1, 8, positions, 8);
-        const struct raot_requantize_nhwc sizes_2 = {
+        raot_multiply_nhwc_s8(sums, t7_groups, &t6_3[tile * 128], 1, 8, positions, 8);
+        const struct raot_requantize_nhwc sizes = {
             .channels = 4,
             .positions = positions,
             .out_step = 4,
@@ -153,7 +137,7 @@ conv_nhwc_integer_requantize_t9_2(const int8_t *restrict t6_3, const int32_t *re
             .low = 4,
             .high = 127,
         };
-        raot_requantize_nhwc_above(&t9_2[tile * 64], sums, t7_scales, &sizes_2);
+        raot_requantize_nhwc_above(&t9_2[tile * 64], sums, t7_scales, &sizes);
     }
 }
 
@@ -186,17 +170,17 @@ RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int
 }
 
 /*
- * %t13: i8[1, 5], %t13.sums: i32[16], %t13.windows: i8[48] = call_kernel
- *     @matmul_integer_requantize_t13(%t13_2, %t13_3.groups_6d73bd8f, %t13_3.scales_b90b329f)
+ * %t13: i8[1, 5], %t13.sums: i32[16] = call_kernel @matmul_integer_requantize_t13(%t13_2,
+ *     %t13_3.groups_6d73bd8f, %t13_3.scales_b90b329f)
  * from t13
  */
-RAOT_NOINLINE static void
-matmul_integer_requantize_t13(const int8_t *restrict t13_2, const int32_t *restrict t13_3_groups,
-                              const int32_t *restrict t13_3_scales, int8_t *restrict t13,
-                              int32_t *restrict sums, int8_t *restrict windows)
+RAOT_NOINLINE static void matmul_integer_requantize_t13(const int8_t *restrict t13_2,
+                                                        const int32_t *restrict t13_3_groups,
+                                                        const int32_t *restrict t13_3_scales,
+                                                        int8_t *restrict t13,
+                                                        int32_t *restrict sums)
 {
-    raot_copy_rows_s8(windows, t13_2, 1, 36, 36, 0);
-    raot_multiply_nhwc_s8(sums, t13_3_groups, windows, 2, 36, 1, 36);
+    raot_multiply_nhwc_s8(sums, t13_3_groups, t13_2, 2, 36, 1, 0);
     const struct raot_requantize_nhwc sizes = {
         .channels = 5,
         .positions = 1,
@@ -254,20 +238,16 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS);
     /* i8[1, 3, 3, 4], at most 48 bytes */
     int8_t *const t10 = raot_at(memory->arena, LITE_OFFSET_T10);
-    /* i8[48], at most 48 bytes */
-    int8_t *const t13_windows = raot_at(memory->arena, LITE_OFFSET_T13_WINDOWS);
     /* i32[64], at most 256 bytes */
     int32_t *const t3_2_sums = raot_at(memory->arena, LITE_OFFSET_T3_2_SUMS);
     /* i8[1, 6, 7, 8], at most 336 bytes */
     int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
-    /* i8[86], at most 96 bytes */
+    /* i8[81], at most 96 bytes */
     int8_t *const t3_2_columns = raot_at(memory->arena, LITE_OFFSET_T3_2_COLUMNS);
     /* i32[50], at most 208 bytes */
     int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS);
     /* i8[1, 6, 7, 4], at most 176 bytes */
     int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
-    /* i8[136], at most 144 bytes */
-    int8_t *const t9_2_columns = raot_at(memory->arena, LITE_OFFSET_T9_2_COLUMNS);
     /* i8[124], at most 128 bytes */
     int8_t *const t6_3_interleaved = raot_at(memory->arena, LITE_OFFSET_T6_3_INTERLEAVED);
 
@@ -281,12 +261,10 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
                      lite_t6_scales_fd55ee44, t6_3, t6_3_interleaved, t6_3_sums));
     RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
                  conv_nhwc_integer_requantize_t9_2(t6_3, lite_t7_groups_4371669b,
-                                                   lite_t7_scales_920c89f8, t9_2, t9_2_sums,
-                                                   t9_2_columns));
+                                                   lite_t7_scales_920c89f8, t9_2, t9_2_sums));
     RAOT_PROFILE(average_pool_nhwc_t10, average_pool_nhwc_t10(t9_2, t10));
     RAOT_PROFILE(matmul_integer_requantize_t13,
                  matmul_integer_requantize_t13(t10, lite_t13_3_groups_6d73bd8f,
-                                               lite_t13_3_scales_b90b329f, out->t13, t13_sums,
-                                               t13_windows));
+                                               lite_t13_3_scales_b90b329f, out->t13, t13_sums));
     return RAOT_OK;
 }
