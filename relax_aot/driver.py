@@ -251,7 +251,8 @@ def _stages(
     module = lowering.one_part(module, options.threads, undivided=undivided)
     if options.reassociate:
         module = reassociate.run_all(module)
-    module = transforms.run(module)
+    keeps_half = module.keeps_half or board.has_flash
+    module = transforms.run(replace(module, keeps_half=keeps_half))
     dump("transforms", module)
     floats = integers.stays(module)
     module = externs.place(module, table)

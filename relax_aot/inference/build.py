@@ -162,4 +162,5 @@ class FunctionBuilder(Values):
             aliases=tuple(aliases),
             source=source,
             replaceable=shared.replaceable,
+            keeps_half=shared.keeps_half,
         )

@@ -19,7 +19,8 @@ FOLD_BUDGET_BYTES = 64 * 1024 * 1024
 """Folding never makes a constant larger than this (a splat is free)."""
 
 ENCODED_BYTES = 512
-"""Constants of bytes, greater than this, are not unfolded into wider types at once."""
+"""Constants of bytes or of half precision, greater than this, are not unfolded into wider types at
+once."""
 
 KNOWN_LIMIT = 4096
 """Integer values of more elements than this take no part in shape arithmetic."""
@@ -106,8 +107,7 @@ class Values(Sizes):
             return None  # one number fills it, which readers see as it is
         if op == "dequantize" and args[0] is not None and args[0].type.dtype.bytes == 1:
             return None
-        half = self.shared.keeps_half
-        if any(_encodes(a, t, half=half) for a in args for t in types):
+        if any(_encodes(a, t) for a in args for t in types):
             return None
         if has(op, Trait.CONTRACTION) and _grows(args, types[0]):
             return None
@@ -204,12 +204,12 @@ def _grows(args: tuple[Var | None, ...], result: TensorType) -> bool:
     return result.bytes.constant > max(factors, ENCODED_BYTES)
 
 
-def _encodes(arg: Var | None, result: TensorType, *, half: bool) -> bool:
-    """The argument is the small form of a large constant, say of quantized weights, and with `half`
-    of weights of half precision. Whether it stays so is decided when its readers are known
+def _encodes(arg: Var | None, result: TensorType) -> bool:
+    """The argument is the small form of a large constant, say of quantized weights, or of weights
+    of half precision. Whether it stays so is decided when its readers are known
     (transforms/fold_constants.py)."""
     if arg is None or not arg.type.bytes.is_constant:
         return False
-    if arg.type.dtype.bytes > 1 and not (half and arg.type.dtype.is_half):
+    if arg.type.dtype.bytes > 1 and not arg.type.dtype.is_half:
         return False
     return ENCODED_BYTES < arg.type.bytes.constant < result.bytes.constant

@@ -70,7 +70,7 @@ class Shared:
     bounds: Bounds = field(default_factory=lambda: Bounds.of({}))
     replaceable: bool = False
     keeps_half: bool = False
-    """Large constants of half precision take less memory, and more time where they are read."""
+    """Weights of half precision stay so on every board (see Module.keeps_half)."""
 
     assumed: list[Relation] = field(default_factory=list)
     assumptions: list[Relation] = field(default_factory=list)

@@ -407,6 +407,8 @@ class Module:
     externs: tuple[Extern, ...] = ()
     replaceable: bool = False
     """Whether code is to fit other weights and quantization parameters of the same graph."""
+    keeps_half: bool = False
+    """Whether weights of half precision stay so: they take less memory, and more time."""
 
     def __str__(self) -> str:
         return to_text(self)

@@ -112,6 +112,8 @@ class Trait(Flag):
     """Has a form for quantized arguments."""
     CONTRACTION = auto()
     """A sum of products with a form for quantized arguments."""
+    WIDENS = auto()
+    """Converts weights of half precision as it reads them, once for a tile of its products."""
     POSITIVE = auto()
     """No result is negative."""
     KEEPS_SIGN = auto()

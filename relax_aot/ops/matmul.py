@@ -104,7 +104,8 @@ MATMUL = Op(
         Sample((rng.integers(-9, 9, (3, 5)).astype(np.int32),
                 rng.integers(-9, 9, (5, 2)).astype(np.int32))),
     ],
-    conditions=_matmul_conditions, broadcasts=_matmul_broadcasts, traits=Trait.CONTRACTION
+    conditions=_matmul_conditions, broadcasts=_matmul_broadcasts,
+    traits=Trait.CONTRACTION | Trait.WIDENS
 )  # fmt: skip
 
 
@@ -196,7 +197,8 @@ GEMM = Op(
                {"trans_a": True, "trans_b": True, "alpha": 0.5, "beta": 2.0}),
         Sample((normals(rng)(3, 5), normals(rng)(5, 4), None)),
     ],
-    conditions=_gemm_conditions, broadcasts=_gemm_broadcasts, traits=Trait.CONTRACTION, record=Gemm
+    conditions=_gemm_conditions, broadcasts=_gemm_broadcasts,
+    traits=Trait.CONTRACTION | Trait.WIDENS, record=Gemm
 )  # fmt: skip
 
 

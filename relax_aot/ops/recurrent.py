@@ -20,7 +20,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_fit, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, require
 from relax_aot.ops._recurrent import (
     DIRECTIONS,
     GATES,
@@ -166,6 +166,7 @@ OPS = tuple(
     Op(
         kind, _deduce(kind), _lower(kind), reference_of(kind), _samples(kind),
         conditions=_conditions(kind), record=Cell, values={"direction": DIRECTIONS},
+        traits=Trait.WIDENS,
     )
     for kind in GATES
 )  # fmt: skip

@@ -116,6 +116,11 @@ class Board:
         """Whether a program can address more than 4 GiB."""
         return self.family in ("host", "cuda") or "asimd" in self.features
 
+    @property
+    def has_flash(self) -> bool:
+        """Whether constants lie in flash, of which there is little."""
+        return any(memory.kind == "flash" for memory in self.memories)
+
     def first_memory(self, kind: str) -> Memory:
         return next(memory for memory in self.memories if memory.kind == kind)
 

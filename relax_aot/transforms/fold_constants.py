@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constant folding: evaluate calls whose arguments are all constants.
 
-The builder folds as it goes, except where quantized weights would grow into floats. Those
-stay in their small form when every reader decodes them as it reads, which is what fusion
-does for products and convolutions; for other readers they are decoded here.
+The builder folds as it goes, except where weights of bytes or of half precision would grow into
+floats. Those stay in their small form when every reader decodes them as it reads, which is what
+fusion does for products and convolutions; for other readers they are decoded here. Weights of half
+precision stay small in modules with `keeps_half` only, and for readers that convert them once for a
+tile.
 """
 
 from __future__ import annotations
@@ -53,13 +55,13 @@ EXAMPLES = (
 
 def run(module: Module) -> Module:
     constants = dict(module.constant_table)
-    functions = tuple(_fold(f, constants) for f in module.functions)
+    functions = tuple(_fold(f, constants, module.keeps_half) for f in module.functions)
     return replace(module, functions=functions, constants=tuple(constants.values()))
 
 
-def _fold(function: Function, constants: dict[str, Constant]) -> Function:
+def _fold(function: Function, constants: dict[str, Constant], keeps_half: bool) -> Function:
     fixed = _fixed(function, constants)
-    encoded = _encoded(function, fixed, constants)
+    encoded = _encoded(function, fixed, constants, keeps_half)
     body: list[Call] = []
     for call in function.body:
         names = {o.name for o in call.outs}
@@ -102,10 +104,13 @@ def _stored_bytes(constant: Constant) -> int:
     return int(data.dtype.itemsize if splat else data.nbytes)
 
 
-def _encoded(function: Function, fixed: set[str], constants: dict[str, Constant]) -> set[str]:
+def _encoded(
+    function: Function, fixed: set[str], constants: dict[str, Constant], keeps_half: bool
+) -> set[str]:
     """Of those, the ones that take less memory in their small form, and that only decoding readers
     use, directly or through each other."""
     smaller = _smaller(function, fixed, constants)
+    half = {name for name, constant in constants.items() if constant.type.dtype.is_half}
     readers: dict[str, list[Call]] = {}
     for call in function.body:
         for value in call.inputs:
@@ -115,17 +120,20 @@ def _encoded(function: Function, fixed: set[str], constants: dict[str, Constant]
         for out in call.outs:
             if out.name not in smaller:
                 continue
+            decoding = Trait.CONTRACTION  # it reads an operand through a cheap formula
+            if smaller[out.name] in half:
+                decoding = Trait.WIDENS if keeps_half else Trait.NONE
             uses = readers.get(out.name, [])
-            if uses and all(_decodes(use, encoded, fixed) for use in uses):
+            if uses and all(_decodes(use, encoded, fixed, decoding) for use in uses):
                 encoded.add(out.name)
     return encoded
 
 
-def _smaller(function: Function, fixed: set[str], constants: dict[str, Constant]) -> set[str]:
-    """Of those, the ones that are larger than all constants that they are computed from. A product
-    is no decoding: it is stored."""
+def _smaller(function: Function, fixed: set[str], constants: dict[str, Constant]) -> dict[str, str]:
+    """Of those, the ones that are larger than all constants that they are computed from, with the
+    largest of these. A product is no decoding: it is stored."""
     leaves: dict[str, dict[str, int]] = {n: {n: _stored_bytes(c)} for n, c in constants.items()}
-    found: set[str] = set()
+    found: dict[str, str] = {}
     for call in function.body:
         for out in call.outs:
             if out.name not in fixed:
@@ -136,15 +144,16 @@ def _smaller(function: Function, fixed: set[str], constants: dict[str, Constant]
                 {} if product else {k: v for x in call.inputs for k, v in leaves[x.name].items()}
             )
             leaves[out.name] = parts or {out.name: stored}
-            if sum(leaves[out.name].values()) < stored:
-                found.add(out.name)
+            own = leaves[out.name]
+            if sum(own.values()) < stored:
+                found[out.name] = max(own, key=lambda name: own[name])
     return found
 
 
-def _decodes(use: Call, encoded: set[str], fixed: set[str]) -> bool:
+def _decodes(use: Call, encoded: set[str], fixed: set[str], decoding: Trait) -> bool:
     if use.outs[0].name in fixed:
         return use.outs[0].name in encoded
-    return has(use.op, Trait.CONTRACTION)  # it reads an operand through a cheap formula
+    return has(use.op, decoding)
 
 
 def _evaluated(call: Call, constants: dict[str, Constant]) -> list[Constant] | None:

@@ -11,6 +11,7 @@
 
 #include "raot/convolve.h"
 #include "raot/depthwise_3x3.h"
+#include "raot/multiply_half.h"
 #include "raot/multiply_s16.h"
 
 enum { ROUNDS = 300, BYTES = 1 << 16, SUMS = 1 << 14, ARGUMENTS = 9 };
@@ -19,6 +20,7 @@ static uint32_t state = 1;
 static int8_t bytes[BYTES];
 static int16_t halves[BYTES];
 static float floats[BYTES];
+static uint16_t narrow[2][BYTES];
 static int32_t sums[SUMS];
 static float tile[64 + 24 * RAOT_TILE_COLUMNS];
 
@@ -198,6 +200,41 @@ static uint32_t products(void)
     return checksum(hash, tile, (size_t)count * sizeof *tile);
 }
 
+/* Rows of one element to those of several groups; the right operand is aligned to words or not. */
+static uint32_t half_products(int is_bf16)
+{
+    const int32_t rows = below(2) ? 1 : 1 + below(9), count = 1 + below(RAOT_TILE_COLUMNS);
+    const struct raot_level levels[3] = {
+        {1 + below(2), 9, 70},
+        {1, 0, 0},
+        {below(40), 1 + below(2), below(2) ? RAOT_TILE_COLUMNS : 40 + below(3)}};
+    const uint16_t *const right = narrow[is_bf16] + below(64);
+    uint32_t hash = 0;
+
+    memcpy(tile, floats + below(64), sizeof tile);
+    if (is_bf16) {
+        raot_multiply_bf16(rows, count, levels, floats + below(64), 50, right, tile);
+    } else {
+        raot_multiply_f16(rows, count, levels, floats + below(64), 50, right, tile);
+    }
+    for (int32_t r = 0; r < rows; r++) {
+        hash = checksum(hash, tile + r * RAOT_TILE_COLUMNS, (size_t)count * sizeof *tile);
+    }
+    return hash;
+}
+
+/* Numbers of half precision and of floats near them. */
+static uint32_t conversions(void)
+{
+    const uint16_t half = (uint16_t)any();
+    const float wide = raot_f16_to_f32(half), other = raot_of_bitsf((uint32_t)any());
+    const float near = wide * (1.0f + (float)below(9) * 0.000122070312f);
+    const uint32_t found[4] = {raot_isnanf(wide) ? 0 : raot_bitsf(wide), raot_f32_to_f16(wide),
+                               raot_f32_to_f16(near), raot_f32_to_f16(other)};
+
+    return raot_isnanf(wide) ? 0 : checksum(0, found, sizeof found);
+}
+
 static uint32_t clamps(void)
 {
     const int32_t x = any() >> below(31);
@@ -216,13 +253,16 @@ int main(void)
         bytes[i] = (int8_t)(below(256) - 128);
         halves[i] = bytes[i];
         floats[i] = (float)(below(1 << 24) - (1 << 23)) / 3e6f;
+        narrow[0][i] = raot_f32_to_f16(below(8) != 0 ? floats[i] : floats[i] * 1e-5f);
+        narrow[1][i] = raot_f32_to_bf16(floats[i]);
     }
     for (int32_t i = 0; i < ROUNDS; i++) {
         printf("%d depthwise %08x %08x", (int)i, (unsigned)depthwise(0), (unsigned)depthwise(1));
         printf(" multiply %08x %08x", (unsigned)multiply(0), (unsigned)multiply(1));
         printf(" columns %08x %08x", (unsigned)columns(0), (unsigned)columns(1));
         printf(" block %08x products %08x", (unsigned)block(), (unsigned)products());
-        printf(" clamps %08x\n", (unsigned)clamps());
+        printf(" half %08x %08x", (unsigned)half_products(0), (unsigned)half_products(1));
+        printf(" conversions %08x clamps %08x\n", (unsigned)conversions(), (unsigned)clamps());
     }
     return 0;
 }

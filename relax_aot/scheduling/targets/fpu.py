@@ -19,5 +19,6 @@ TARGET = Target(
     panel=20480,
     spare_panel=81920,
     lanes=4,
+    halves=True,
     floats=(im2col, tiles),
 )

@@ -337,6 +337,24 @@ static inline float raot_f16_to_f32(uint16_t x)
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
     return wide;
 }
+#elif defined(RAOT_ASM_INLINE) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) && \
+    defined(__ARM_FEATURE_FMA)
+/* FPUs with FMA convert half precision, whichever format the compiler is told that it has. */
+static inline uint16_t raot_f32_to_f16(float x)
+{
+    float half;
+
+    __asm("vcvtb.f16.f32 %0, %1" : "=t"(half) : "t"(x));
+    return (uint16_t)raot_bitsf(half);
+}
+
+static inline float raot_f16_to_f32(uint16_t x)
+{
+    float wide;
+
+    __asm("vcvtb.f32.f16 %0, %1" : "=t"(wide) : "t"(raot_of_bitsf(x)));
+    return wide;
+}
 #else
 static inline uint16_t raot_f32_to_f16(float x)
 {

@@ -5,7 +5,8 @@
  * raot_multiply_f16 and raot_multiply_bf16 are raot_multiply_f32 of multiply.h, with elements of
  * `right` as they are stored: IEEE binary16, or the upper halves of floats. They are converted as
  * they are read, which is exact, so sums have the bits of a product with converted elements. One or
- * two rows convert in registers. More rows convert some steps to a buffer, once for all of them.
+ * two rows convert in registers (one row on Cortex-M). More rows convert some steps to a buffer,
+ * once for all of them.
  */
 #ifndef RAOT_MULTIPLY_HALF_H
 #define RAOT_MULTIPLY_HALF_H
@@ -15,19 +16,31 @@
 #include "convert.h"
 #include "multiply.h"
 
-#if defined(RAOT_LANES) && !defined(RAOT_MVE_ROWS)
-#define RAOT_HALF_LANES
+enum raot_half { RAOT_F16, RAOT_BF16 };
+
+/*
+ *     RAOT_HALF_LANES  vectors of converted elements
+ *     RAOT_HALF_WIDE   columns of the row that raot_half_row computes
+ *     RAOT_HALF_STEPS  steps of the buffer
+ */
+#if defined(RAOT_MVE_ROWS)
+#if defined(RAOT_ASM_INLINE)
+#define RAOT_HALF_WIDE 16
+#include "multiply_half_mve.h"
 #endif
-/* Steps of the buffer. */
+#elif defined(RAOT_LANES)
+#define RAOT_HALF_LANES
+#elif defined(RAOT_VFP) && defined(RAOT_ASM_INLINE) && !defined(RAOT_SMALL)
+#define RAOT_HALF_WIDE 16
+#include "multiply_half_vfp.h"
+#endif
 #if !defined(RAOT_HALF_STEPS)
 #if defined(RAOT_HALF_LANES)
 #define RAOT_HALF_STEPS 64
 #else
-#define RAOT_HALF_STEPS 8
+#define RAOT_HALF_STEPS 16
 #endif
 #endif
-
-enum raot_half { RAOT_F16, RAOT_BF16 };
 
 #if defined(RAOT_HALF_LANES)
 #define RAOT_HALF_ALL (RAOT_TILE_COLUMNS / RAOT_LANES)
@@ -158,7 +171,12 @@ raot_half_strip(const enum raot_half kind, float *strip, int32_t steps, int32_t 
             continue;
         }
 #endif
-        for (int32_t c = 0; c < columns; c++) {
+#if defined(RAOT_HALF_WIDE)
+        int32_t c = raot_half_convert(kind, strip, right, columns);
+#else
+        int32_t c = 0;
+#endif
+        for (; c < columns; c++) {
             strip[c] = kind == RAOT_F16 ? raot_f16_to_f32(right[c]) : raot_bf16_to_f32(right[c]);
         }
         right += right_step;
@@ -181,6 +199,17 @@ raot_half_level(const enum raot_half kind, int32_t rows, int32_t columns,
         } else {
             raot_half_rows(kind, 2, level, left, left_row, right, sums);
         }
+        return;
+    }
+#elif defined(RAOT_HALF_WIDE)
+    for (; rows == 1 && columns >= RAOT_HALF_WIDE; columns -= RAOT_HALF_WIDE) {
+        if (!raot_half_row(kind, level, left, right, sums)) {
+            break;
+        }
+        right += RAOT_HALF_WIDE;
+        sums += RAOT_HALF_WIDE;
+    }
+    if (columns == 0) {
         return;
     }
 #endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * multiply_half_vfp.h - multiply_half.h for Cortex-M with a single-precision FPU: one row of 16
+ * sums in registers.
+ *
+ * Words hold two elements each, of which VCVTB converts the lower and VCVTT the upper one.
+ */
+#ifndef RAOT_MULTIPLY_HALF_VFP_H
+#define RAOT_MULTIPLY_HALF_VFP_H
+
+static inline int raot_half_words(const uint16_t *from, int32_t step)
+{
+    return (((uintptr_t)from >> 1 | (uintptr_t)step) & 1u) == 0u;
+}
+
+/* The first elements as floats; returns how many. */
+__attribute__((always_inline)) static inline int32_t
+raot_half_convert(const enum raot_half kind, float *to, const uint16_t *from, int32_t count)
+{
+    int32_t groups = count / 8;
+
+    if (kind == RAOT_BF16) {
+        for (int32_t i = 0; i < groups * 8; i += 2) {
+            uint32_t two;
+            RAOT_COPY(&two, from + i, sizeof two);
+            to[i] = raot_of_bitsf(two << 16);
+            to[i + 1] = raot_of_bitsf(two & 0xffff0000u);
+        }
+        return groups * 8;
+    }
+    if (groups == 0 || !raot_half_words(from, 0)) {
+        return 0;
+    }
+    __asm__ volatile("1: vldmia %[from]!, {s0-s3}\n"
+                     "vcvtb.f32.f16 s8, s0\n vcvtt.f32.f16 s9, s0\n"
+                     "vcvtb.f32.f16 s10, s1\n vcvtt.f32.f16 s11, s1\n"
+                     "vcvtb.f32.f16 s12, s2\n vcvtt.f32.f16 s13, s2\n"
+                     "vcvtb.f32.f16 s14, s3\n vcvtt.f32.f16 s15, s3\n"
+                     "subs %[groups], #1\n vstmia %[to]!, {s8-s15}\n bne 1b\n"
+                     : [from] "+r"(from), [to] "+r"(to), [groups] "+r"(groups)
+                     :
+                     : "s0", "s1", "s2", "s3", "s8", "s9", "s10", "s11", "s12", "s13", "s14", "s15",
+                       "memory", "cc");
+    return count / 8 * 8;
+}
+
+/* clang-format off */
+#define RAOT_HALF_PRODUCTS(s0, s1, s2, s3, a, b0, b1) \
+    "vcvtb.f32.f16 s20, " #b0 "\n vcvtt.f32.f16 s21, " #b0 "\n" \
+    "vcvtb.f32.f16 s22, " #b1 "\n vcvtt.f32.f16 s23, " #b1 "\n" \
+    RAOT_TWO_PRODUCTS(s0, s1, a, s20, s21, s20, s21) RAOT_TWO_PRODUCTS(s2, s3, a, s22, s23, s22, s23)
+#define RAOT_HALF_STEP(a) \
+    "vldmia %[b], {s24-s31}\n add %[b], %[right]\n" \
+    RAOT_HALF_PRODUCTS(s0, s1, s2, s3, a, s24, s25) \
+    RAOT_HALF_PRODUCTS(s4, s5, s6, s7, a, s26, s27) \
+    RAOT_HALF_PRODUCTS(s8, s9, s10, s11, a, s28, s29) \
+    RAOT_HALF_PRODUCTS(s12, s13, s14, s15, a, s30, s31)
+/* clang-format on */
+__attribute__((always_inline)) static inline int raot_half_row(const enum raot_half kind,
+                                                               const struct raot_level *level,
+                                                               const float *left,
+                                                               const uint16_t *right, float *sums)
+{
+    int32_t pairs = level->left == 1 ? level->count / 2 : 0;
+    int32_t count = level->count - 2 * pairs;
+
+    if (kind != RAOT_F16 || !raot_half_words(right, level->right)) {
+        return 0;
+    }
+    /* clang-format off */
+    __asm__ volatile(
+        "vldmia %[sums], {s0-s15}\n cmp %[pairs], #0\n beq 2f\n"
+        "1: vldmia %[a]!, {s16-s17}\n subs %[pairs], #1\n"
+        RAOT_HALF_STEP(s16) RAOT_HALF_STEP(s17) "bne 1b\n"
+        "2: cmp %[count], #0\n beq 4f\n"
+        "3: vldr s16, [%[a]]\n add %[a], %[left]\n subs %[count], #1\n"
+        RAOT_HALF_STEP(s16) "bne 3b\n"
+        "4: vstmia %[sums], {s0-s15}\n"
+        : [a] "+r"(left), [b] "+r"(right), [pairs] "+r"(pairs), [count] "+r"(count)
+        : [sums] "r"(sums), [left] "r"(4 * level->left), [right] "r"(2 * level->right)
+        : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12", "s13",
+          "s14", "s15", "s16", "s17", "s20", "s21", "s22", "s23", "s24", "s25", "s26", "s27", "s28",
+          "s29", "s30", "s31", "memory", "cc");
+    /* clang-format on */
+    return 1;
+}
+
+#endif
