@@ -120,7 +120,7 @@ def _dots(form: str, columns: str, steps: str) -> tuple[MicroKernel, ...]:
 
 FLOAT_PRODUCTS = micro_kernels(
     "multiply_groups.h",
-    """rows 1..~7, columns 1..32, depth 1..~70, group ~8 | 32 | 40 | 96,
+    """rows 1..~14, columns 1..32, depth 1..~70, group ~8 | 32 | 40 | 96,
     left_row depth..~depth + 3
     kernel @raot_multiply_q${bits}_f32(
       %left: f32[span(rows * left_row, depth * 1)], %weights: $weights,

@@ -4,6 +4,7 @@ without, on the cores that have the instructions."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import zlib
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 
 from relax_aot.microkernels import all_micro_kernels, dot2, dot4, groups
-from tests.microkernels.calls import Called, differences, emulated, in_process
+from relax_aot.resources import data_dir
+from tests.microkernels.calls import Called, differences, emulated, in_process, source
 from tests.microkernels.samples import Sample, sample
 
 KERNELS = {name: kernel for name, kernel in all_micro_kernels().items() if not kernel.device}
@@ -24,6 +26,8 @@ ARM = (*dot2.MICRO_KERNELS, *dot4.MICRO_KERNELS, *groups.MICRO_KERNELS)
 """Those whose C has a form for 64-bit Arm."""
 ROUNDED = ("convolve.h", "multiply_groups.h", "dot_groups.h", "dot_blocks.h", "dot_parts.h")
 """Those with float multiply-adds."""
+STRIPS = ("-DRAOT_STRIP=32", "-DRAOT_GROUP_ROWS=6")
+"""Small strips of decoded weights."""
 RUNS, EMULATED = 40, 15
 
 
@@ -77,9 +81,38 @@ def test_c_on_arm_matrices(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(machine() != "x86_64", reason="instructions of x86-64")
-@pytest.mark.parametrize("strips", [(), ("-DRAOT_STRIP=32", "-DRAOT_GROUP_ROWS=6")])
+@pytest.mark.parametrize("strips", [(), STRIPS])
 def test_c_with_avx2_alone(strips: tuple[str, ...]) -> None:
     """Hosts with AVX-512 have another form of these. Strips of 32 steps end inside of groups."""
     call = in_process(groups.MICRO_KERNELS, ("-O2", "-mavx2", "-mfma", *strips))
     for kernel in groups.MICRO_KERNELS:
         assert not differences(kernel, samples(kernel.name)[:EMULATED], call)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(machine() != "x86_64", reason="instructions of x86-64")
+@pytest.mark.parametrize("form", [("-DRAOT_ZEN4=1",), ("-DRAOT_ZEN4=0", *STRIPS)])
+def test_decoded_weights_of_this_machine(form: tuple[str, ...]) -> None:
+    """With AVX-512, the processor decides whether weights for more than six rows are decoded in
+    registers or in strips."""
+    call = in_process(groups.FLOAT_PRODUCTS, ("-O2", "-march=native", *form))
+    for kernel in groups.FLOAT_PRODUCTS:
+        assert not differences(kernel, samples(kernel.name), call)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(machine() != "x86_64", reason="instructions of x86-64")
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_multiply_adds_of_decoded_weights_load_their_factors(compiler: str) -> None:
+    """AVX-512: a step of 1 to 6 rows has two multiply-adds for each, and no load of a factor."""
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    include = data_dir("runtime_c") / "include"
+    build = [compiler, "-O3", "-mavx512f", "-mavx2", "-mfma", f"-I{include}", "-S", "-xc", "-"]
+    text = source(groups.FLOAT_PRODUCTS)
+    made = subprocess.run([*build, "-o-"], input=text, capture_output=True, text=True, check=True)
+    for bits in (4, 8):
+        name = f"raot_groups_unpacked_q{bits}"
+        (body,) = re.findall(rf"^{name}\S*:.*?\n(.*?)\.size\s+{name}", made.stdout, re.M | re.S)
+        assert body.count("{1to16}") == 2 * sum(range(1, 7))
+        assert "vbroadcastss" not in body

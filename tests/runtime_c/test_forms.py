@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 INCLUDE = ROOT / "runtime_c" / "include"
 PARTS = (
     "dot_parts_mve.h", "functions_mve.h", "functions_x86.h", "multiply_mve.h", "multiply_vfp.h",
-    *(f"multiply_groups_{form}.h" for form in ("lanes", "mve", "vfp")),
+    *(f"multiply_groups_{form}.h" for form in ("avx512", "lanes", "mve", "vfp")),
     *(f"multiply_half_{form}.h" for form in ("mve", "vfp")),
     *(f"dot4_u8_{form}.h" for form in ("vnni", "widened")),
     *(f"dot_groups_{form}.h" for form in ("asimd", "avx2", "dsp", "mve", "neon", "vnni")),

@@ -80,13 +80,7 @@ raot_groups_f32(const int32_t bits, float *sums, const float *left, const void *
                 const float *scales, const struct raot_groups *sizes)
 {
 #if defined(RAOT_GROUPS_LANES)
-    if (sizes->rows == 1) {
-        raot_groups_row(bits, sums, left, weights, scales, sizes);
-    } else if (bits == 8) {
-        raot_groups_rows_q8(sums, left, weights, scales, sizes);
-    } else {
-        raot_groups_rows_q4(sums, left, weights, scales, sizes);
-    }
+    raot_groups_lanes(bits, sums, left, weights, scales, sizes);
 #elif defined(RAOT_GROUPS_MVE)
     raot_groups_mve(bits, sums, left, weights, scales, sizes);
 #else

@@ -164,6 +164,9 @@ raot_decode_step(const int32_t bits, const void *weights, int32_t k, raot_lanes 
 #endif
 }
 
+#if RAOT_LANES == 16
+#include "multiply_groups_avx512.h"
+#else
 /* One row: weights are decoded in registers. */
 __attribute__((always_inline)) static inline void
 raot_groups_row(const int32_t bits, float *sums, const float *left, const void *weights,
@@ -198,92 +201,6 @@ raot_groups_row(const int32_t bits, float *sums, const float *left, const void *
     RAOT_UNROLL
     for (int32_t w = 0; w < RAOT_ALL; w++) {
         raot_lanes_store(sums + w * RAOT_LANES, total[w]);
-    }
-}
-
-/* Weights for so many rows are decoded in registers, those for more rows in strips. */
-#if RAOT_LANES == 16
-#define RAOT_UNPACKED_ROWS 6
-#else
-#define RAOT_UNPACKED_ROWS 1
-#endif
-
-#if RAOT_UNPACKED_ROWS > 1
-/* Some rows and all columns, with the sums of groups and of all in registers. */
-__attribute__((always_inline)) static inline void
-raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const float *left,
-                 const void *weights, const float *scales, const struct raot_groups *sizes)
-{
-    raot_lanes total[RAOT_UNPACKED_ROWS][RAOT_ALL];
-
-    RAOT_UNROLL
-    for (int32_t r = 0; r < rows; r++) {
-        RAOT_UNROLL
-        for (int32_t w = 0; w < RAOT_ALL; w++) {
-            total[r][w] = (raot_lanes){0};
-        }
-    }
-    for (int32_t k = 0; k < sizes->depth; scales += RAOT_TILE_COLUMNS) {
-        const int32_t last = sizes->depth - k < sizes->group ? sizes->depth : k + sizes->group;
-        raot_lanes sum[RAOT_UNPACKED_ROWS][RAOT_ALL];
-        RAOT_UNROLL
-        for (int32_t r = 0; r < rows; r++) {
-            RAOT_UNROLL
-            for (int32_t w = 0; w < RAOT_ALL; w++) {
-                sum[r][w] = (raot_lanes){0};
-            }
-        }
-        for (; k < last; k++) {
-            raot_lanes decoded[RAOT_ALL];
-            raot_decode_step(bits, weights, k, decoded);
-            RAOT_UNROLL
-            for (int32_t r = 0; r < rows; r++) {
-                const float by = left[r * sizes->left_row + k];
-                RAOT_UNROLL
-                for (int32_t w = 0; w < RAOT_ALL; w++) {
-                    sum[r][w] = raot_lanes_fma(by, decoded[w], sum[r][w]);
-                }
-            }
-        }
-        RAOT_UNROLL
-        for (int32_t w = 0; w < RAOT_ALL; w++) {
-            const raot_lanes scale = raot_lanes_load(scales + w * RAOT_LANES);
-            RAOT_UNROLL
-            for (int32_t r = 0; r < rows; r++) {
-                total[r][w] = raot_lanes_fma_lanes(sum[r][w], scale, total[r][w]);
-            }
-        }
-    }
-    RAOT_UNROLL
-    for (int32_t r = 0; r < rows; r++) {
-        RAOT_UNROLL
-        for (int32_t w = 0; w < RAOT_ALL; w++) {
-            raot_lanes_store(&sums[r * RAOT_TILE_COLUMNS + w * RAOT_LANES], total[r][w]);
-        }
-    }
-}
-
-/* Two to RAOT_UNPACKED_ROWS rows. */
-__attribute__((always_inline)) static inline void
-raot_groups_few(const int32_t bits, float *sums, const float *left, const void *weights,
-                const float *scales, const struct raot_groups *sizes)
-{
-    switch (sizes->rows) {
-    case 2:
-        raot_groups_high(bits, 2, sums, left, weights, scales, sizes);
-        break;
-    case 3:
-        raot_groups_high(bits, 3, sums, left, weights, scales, sizes);
-        break;
-    case 4:
-        raot_groups_high(bits, 4, sums, left, weights, scales, sizes);
-        break;
-    case 5:
-        raot_groups_high(bits, 5, sums, left, weights, scales, sizes);
-        break;
-    default:
-        raot_groups_high(bits, RAOT_UNPACKED_ROWS, sums, left, weights, scales, sizes);
-        break;
     }
 }
 #endif
@@ -519,17 +436,12 @@ raot_groups_strips(const int32_t bits, int32_t rows, float *sums, const float *l
     }
 }
 
-/* Several rows. */
+/* Several rows in strips. Functions of their own, so that the compiler allots the registers of each
+ * separately. */
 __attribute__((always_inline)) static inline void
-raot_groups_rows(const int32_t bits, float *sums, const float *left, const void *weights,
-                 const float *scales, const struct raot_groups *sizes)
+raot_groups_in_strips(const int32_t bits, float *sums, const float *left, const void *weights,
+                      const float *scales, const struct raot_groups *sizes)
 {
-#if RAOT_UNPACKED_ROWS > 1
-    if (sizes->rows <= RAOT_UNPACKED_ROWS) {
-        raot_groups_few(bits, sums, left, weights, scales, sizes);
-        return;
-    }
-#endif
     for (int32_t r = 0; r < sizes->rows; r += RAOT_GROUP_ROWS) {
         const int32_t rest = sizes->rows - r;
         raot_groups_strips(bits, rest < RAOT_GROUP_ROWS ? rest : RAOT_GROUP_ROWS,
@@ -538,21 +450,45 @@ raot_groups_rows(const int32_t bits, float *sums, const float *left, const void 
     }
 }
 
-/* Functions of their own, so that the compiler allots the registers of one row separately. */
-__attribute__((noinline, unused)) static void raot_groups_rows_q8(float *sums, const float *left,
-                                                                  const void *weights,
-                                                                  const float *scales,
-                                                                  const struct raot_groups *sizes)
+__attribute__((noinline, unused)) static void
+raot_groups_in_strips_q8(float *sums, const float *left, const void *weights, const float *scales,
+                         const struct raot_groups *sizes)
 {
-    raot_groups_rows(8, sums, left, weights, scales, sizes);
+    raot_groups_in_strips(8, sums, left, weights, scales, sizes);
 }
 
-__attribute__((noinline, unused)) static void raot_groups_rows_q4(float *sums, const float *left,
-                                                                  const void *weights,
-                                                                  const float *scales,
-                                                                  const struct raot_groups *sizes)
+__attribute__((noinline, unused)) static void
+raot_groups_in_strips_q4(float *sums, const float *left, const void *weights, const float *scales,
+                         const struct raot_groups *sizes)
 {
-    raot_groups_rows(4, sums, left, weights, scales, sizes);
+    raot_groups_in_strips(4, sums, left, weights, scales, sizes);
+}
+
+/* `bits` is a constant in every call. */
+__attribute__((always_inline)) static inline void
+raot_groups_lanes(const int32_t bits, float *sums, const float *left, const void *weights,
+                  const float *scales, const struct raot_groups *sizes)
+{
+#if RAOT_LANES == 16
+    if (sizes->rows <= RAOT_UNPACKED_ROWS || RAOT_ZEN4) {
+        if (bits == 8) {
+            raot_groups_unpacked_q8(sums, left, weights, scales, sizes);
+        } else {
+            raot_groups_unpacked_q4(sums, left, weights, scales, sizes);
+        }
+        return;
+    }
+#else
+    if (sizes->rows == 1) {
+        raot_groups_row(bits, sums, left, weights, scales, sizes);
+        return;
+    }
+#endif
+    if (bits == 8) {
+        raot_groups_in_strips_q8(sums, left, weights, scales, sizes);
+    } else {
+        raot_groups_in_strips_q4(sums, left, weights, scales, sizes);
+    }
 }
 
 #endif
