@@ -6,6 +6,7 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -109,7 +110,8 @@ def test_a_build_for_one_processor_has_its_code_alone(tmp_path: Path) -> None:
 
 def test_conversions_of_half_precision_are_asked_for() -> None:
     """Only where the model has some."""
-    project = driver.compile_model(parse(HALF), "host", driver.Options(name="net"))
+    module = replace(parse(HALF), keeps_half=True)
+    project = driver.compile_model(module, "host", driver.Options(name="net"))
     assert b"-mf16c" in project.files["CMakeLists.txt"]
     assert b"has_f16c()" in project.files["x86_64/net_dispatch.c"]
     assert b"f16c" not in compiled(True).files["CMakeLists.txt"]
