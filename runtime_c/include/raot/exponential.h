@@ -270,7 +270,7 @@ static inline float raot_coshf(float x)
     return raot_scalef(1.0f + part.high, (int32_t)((uint32_t)n - 1u));
 }
 
-#if !defined(RAOT_VECTOR_FUNCTIONS)
+#if !defined(RAOT_VECTOR_EXP)
 static inline float raot_tanhf(float x)
 {
     const float a = raot_absf(x);

@@ -30,8 +30,8 @@
 #define RAOT_VECTOR_EXP
 #endif
 
-/* Cores with FMA and without vectors compute exp and sigmoid so, too, which are fewer operations
- * than in exponential.h. A branch is cheaper there than what it skips. */
+/* Cores with FMA and without vectors compute exp, sigmoid and tanh so, too, which are fewer
+ * operations than in exponential.h. A branch is cheaper there than what it skips. */
 #if defined(__ARM_FEATURE_FMA) && !defined(RAOT_VECTOR_FUNCTIONS) && !defined(RAOT_NUMERICS_ORDERED)
 #define RAOT_VECTOR_EXP
 #define RAOT_SCALAR_EXP
@@ -203,9 +203,36 @@ static inline float raot_sigmoidf(float x)
 #endif
 }
 
-#endif
+/* The denominator d of tanh up to 1, for t = x^2. */
+static inline float raot_tanh_smallf(float t)
+{
+    float d = 0.00022790907f;
 
-#if defined(RAOT_VECTOR_FUNCTIONS)
+    d = raot_fmaf(d, t, -0.0056946286f);
+    d = raot_fmaf(d, t, 1.1999943f);
+    return raot_fmaf(d, t, 3.0000005f);
+}
+
+/* The denominator h beyond 1, for a = |x| and t = x^2. */
+static inline float raot_tanh_largef(float a, float t)
+{
+    float even = 0.0002954217f;
+    float odd = 1.2727628e-07f;
+    float p;
+
+    even = raot_fmaf(even, t, 0.008078604f);
+    even = raot_fmaf(even, t, 0.06071721f);
+    even = raot_fmaf(even, t, 0.37913403f);
+    even = raot_fmaf(even, t, 0.70902723f);
+    odd = raot_fmaf(odd, t, -1.8620256e-05f);
+    odd = raot_fmaf(odd, t, -0.0016626628f);
+    odd = raot_fmaf(odd, t, -0.012336219f);
+    odd = raot_fmaf(odd, t, 0.082374364f);
+    odd = raot_fmaf(odd, t, 0.696506f);
+    p = raot_fmaf(odd, a, even);
+    return raot_fmaf(p, p, 0.5f);
+}
+
 /*
  * x - x z / d with z = x^2 and d by the continued fraction of tanh up to 1; 1 - 1 / h with
  * h = (exp(2 x) + 1) / 2 = p^2 + 1/2 beyond. The greater one of d and h is the right one, and x is
@@ -217,37 +244,33 @@ static inline float raot_tanhf(float x)
 {
     const float a = raot_absf(x);
     const float t = a * a;
+#if defined(RAOT_SCALAR_EXP)
+    float result;
+
+    /* d is the greater one below 1, h from there on, for every float. */
+    if (raot_bitsf(a) < 0x3f800000u) {
+        result = raot_fmaf(-a, t / raot_tanh_smallf(t), a);
+    } else {
+        result = 1.0f - 1.0f / raot_tanh_largef(a, t);
+    }
+    return raot_of_bitsf(raot_bitsf(result) | (raot_bitsf(x) & 0x80000000u));
+#else
     const int32_t bits = (int32_t)raot_bitsf(a);
     const int32_t square = (int32_t)raot_bitsf(t);
     const int32_t bounded = bits < 0x3f800000 ? bits : 0x3f800000;
     const int32_t bounded_square = square < 0x3f800000 ? square : 0x3f800000;
     const float one = raot_of_bitsf((uint32_t)bounded);
     const float z = raot_of_bitsf((uint32_t)bounded_square);
-    float even = 0.0002954217f;
-    float odd = 1.2727628e-07f;
-    float d = 0.00022790907f;
+    const float d = raot_tanh_smallf(t);
+    const float h = raot_tanh_largef(a, t);
+    const float result = raot_fmaf(-one, z / (d < h ? h : d), one);
 
-    even = raot_fmaf(even, t, 0.008078604f);
-    even = raot_fmaf(even, t, 0.06071721f);
-    even = raot_fmaf(even, t, 0.37913403f);
-    even = raot_fmaf(even, t, 0.70902723f);
-    odd = raot_fmaf(odd, t, -1.8620256e-05f);
-    odd = raot_fmaf(odd, t, -0.0016626628f);
-    odd = raot_fmaf(odd, t, -0.012336219f);
-    odd = raot_fmaf(odd, t, 0.082374364f);
-    odd = raot_fmaf(odd, t, 0.696506f);
-    d = raot_fmaf(d, t, -0.0056946286f);
-    d = raot_fmaf(d, t, 1.1999943f);
-    d = raot_fmaf(d, t, 3.0000005f);
-    {
-        const float p = raot_fmaf(odd, a, even);
-        const float h = raot_fmaf(p, p, 0.5f);
-        const float result = raot_fmaf(-one, z / (d < h ? h : d), one);
-
-        return raot_of_bitsf(raot_bitsf(result) | (raot_bitsf(x) & 0x80000000u));
-    }
+    return raot_of_bitsf(raot_bitsf(result) | (raot_bitsf(x) & 0x80000000u));
+#endif
 }
+#endif
 
+#if defined(RAOT_VECTOR_FUNCTIONS)
 /* x + x P(x^2) below 1, 1 - exp(-Q(x)) up to 3.93, where it becomes 1. */
 static inline float raot_erff(float x)
 {
