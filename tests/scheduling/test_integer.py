@@ -85,6 +85,7 @@ SUBJECTS = {
     "odd pointwise": Subject((1, 7, "n", 3), (5, 7, 1, 1)),
     "wide pointwise": Subject((1, 9, 2, "n"), (140, 9, 1, 1)),
     "padded": Subject((1, 4, "n", 6), (4, 4, 3, 3), ONES),
+    "several panels": Subject((1, 5, "n", 17), (18, 5, 3, 3), ONES),
     "three channels": Subject((1, 3, "n", "n"), (7, 3, 3, 3), ONES),
     "one channel": Subject((1, 1, "n", 10), (8, 1, 10, 4), "<pads = [4, 1, 5, 1], strides=[2, 2]>"),
     "strided": Subject((1, 4, 9, "n"), (6, 4, 3, 3), "<pads = [1, 1, 1, 1], strides = [2, 2]>"),

@@ -36,14 +36,14 @@ SPANS = 3
 LEAST_CHANNELS = 4
 ROWS = (24, 12)
 """Positions that are done at once, fewer where they take much memory."""
-MOST_BYTES = 6144
+MOST_BYTES = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """Operands of a tile: `suffix` of its micro-kernels. `left` and `right`: the tile whose image
     is that factor. Images are gathered as rows of `dtype`, with a multiple of `group` elements, and
-    as panels of `panel`, of which `panel_group` steps lie together."""
+    as panels of `panel`, of which `panel_group` steps lie together; up to `panels` at once."""
 
     suffix: str
     left: str
@@ -52,6 +52,7 @@ class Form:
     group: int
     panel: DType
     panel_group: int
+    panels: int = 1
 
     def takes(self, found: Weighted) -> bool:
         """Whether both factors fit the operands."""
@@ -67,9 +68,9 @@ class Form:
 
 
 I16, I8, U8 = DType.I16, DType.I8, DType.U8
-DOT2_I16 = Form("dot2_i16", "raot_dot2_i16", "raot_dot2_i16", I16, 2, I16, 2)
+DOT2_I16 = Form("dot2_i16", "raot_dot2_i16", "raot_dot2_i16", I16, 2, I16, 2, 4)
 DOT4_I8 = Form("dot4_i8", "raot_dot4_i8", "raot_dot4_i8", I8, 4, I8, 4)
-DOT4_U8 = Form("dot4_u8", "raot_dot4_us", "raot_dot4_su", U8, 4, I16, 2)
+DOT4_U8 = Form("dot4_u8", "raot_dot4_us", "raot_dot4_su", U8, 4, I16, 2, 4)
 
 
 def contiguous(found: Weighted, loop: For) -> bool:

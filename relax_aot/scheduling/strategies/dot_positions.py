@@ -35,13 +35,15 @@ MOST_BYTES = 5120
 MOST_SUMS = 2048
 """Sums that are kept at once, where they become no bytes."""
 MOST_POSITIONS = 256
+MOST_PANEL = 16384
+"""Bytes of panels that are multiplied at once."""
 MOST_CHANNELS = 16
 """Of which sums are kept until they are bytes."""
 
 
 def positions(form: Form, found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Tiles or shifted strips along positions."""
-    p = _Positions(found, w, form)
+    p = _Positions(found, w, form, 1 if context.lean else form.panels)
     fits = form.takes(found) and found.has_depth(context.constants) and p.matches()
     return p.emit if fits else None
 
@@ -73,8 +75,8 @@ class _Positions:
     across: Axis
     down: Axis
 
-    def __init__(self, found: Weighted, w: Writer, form: Form) -> None:
-        self.found, self.w, self.form = found, w, form
+    def __init__(self, found: Weighted, w: Writer, form: Form, panels: int) -> None:
+        self.found, self.w, self.form, self.panels = found, w, form, panels
         self.tiled = found.channel is not None
 
     def matches(self) -> bool:
@@ -137,14 +139,16 @@ class _Positions:
             several = (self.lines - 1) * self.pitch + across + spare
             self.room = simplify(ceildiv(several, COLUMNS) * COLUMNS, w.bounds)
         self.high = min(found.channels, MOST_CHANNELS)
-        bytes_ = self.tiled and self.result is not None
-        shape = (self.high, COLUMNS) if bytes_ else (found.channels, self.room)
+        group, bytes_ = self.form.panel_group, self.tiled and self.result is not None
+        panel = (self.depth // group, COLUMNS, group)
+        small = MOST_PANEL // (prod(panel) * self.form.panel.bytes)
+        tiles = greatest(self.room, w.bounds.open) // COLUMNS
+        self.panels = max(min(self.panels, small, tiles), 1)
+        shape = (self.high, self.panels * COLUMNS) if bytes_ else (found.channels, self.room)
         self.sums = w.buffer("sums", DType.I32, *shape)
         self.offsets = w.buffer("offsets", DType.I32, found.depth)
         if self.tiled:
-            group = self.form.panel_group
-            steps = self.depth // group
-            self.panel = w.buffer("panel", self.form.panel, steps, COLUMNS, group)
+            self.panel = w.buffer("panel", self.form.panel, self.panels, *panel)
         if not self.direct:
             size = prod(self.strip_shape(self.lines), start=ONE) + COLUMNS
             self.strip = w.buffer("padded_rows", found.x.dtype, size)
@@ -328,14 +332,16 @@ def _sums_of(p: _Positions, block: _Block) -> None:
 
 @contextmanager
 def _panels(p: _Positions, block: _Block) -> Iterator[tuple[Dim, Dim]]:
-    """Panels of the positions of a block, gathered."""
-    with p.w.tiles(("tile", "columns"), block.count, COLUMNS) as (first, columns):
-        source, extent = _source(p, block, first)
-        p.w.micro(
-            f"raot_panel_{p.form.suffix}_{p.found.suffix}", panel=p.panel,
-            image=source, offsets=p.offsets, depth=p.found.depth, columns=columns,
-            extent=extent,
-        )  # fmt: skip
+    """Some panels of the positions of a block at a time, gathered."""
+    w, count = p.w, p.panels * COLUMNS
+    with w.tiles(("tile", "columns"), block.count, count) as (first, columns):
+        with w.tiles(("panel", "width"), columns, COLUMNS) as (at, width):
+            source, extent = _source(p, block, first + at)
+            w.micro(
+                f"raot_panel_{p.form.suffix}_{p.found.suffix}",
+                panel=Load(p.panel, (at // COLUMNS, ZERO, ZERO, ZERO)), image=source,
+                offsets=p.offsets, depth=p.found.depth, columns=width, extent=extent,
+            )  # fmt: skip
         yield first, columns
 
 
@@ -367,7 +373,7 @@ def _rescale(
     groups = p.w.tiles(("group", "channels"), p.found.channels, p.high)
     with _panels(p, block) as (first, columns), groups as (channel, channels):
         _multiply(p, channel, channels, ZERO, columns)
-        steps = (apart, Dim.of(COLUMNS))
+        steps = (apart, p.sums.shape[1])
         _lanes(p, one, out(channel, first), p.begin(block, channel), (channels, columns), steps)
 
 

@@ -10,48 +10,55 @@
 #include "copy.h"
 #include "dot2_i16.h"
 #include "dot_lanes.h"
+#include "index.h"
 
 /* Rows and steps that are widened at once. 256 times the sum of 256 products fits 32 bits. */
 #define RAOT_DOT4_U8_ROWS 24
-#define RAOT_DOT4_U8_DEPTH 128
+#define RAOT_DOT4_U8_DEPTH 192
+
+/* Steps of equal parts of `depth`, a multiple of 16. */
+static inline int32_t raot_dot4_u8_part(int32_t depth)
+{
+    const int32_t parts = (depth + RAOT_DOT4_U8_DEPTH - 1) / RAOT_DOT4_U8_DEPTH;
+
+    return (depth + 16 * parts - 1) / (16 * parts) * 16;
+}
 
 #if defined(RAOT_DOTS_LANES)
-/* A row of bytes as RAOT_DOT4_U8_ODD even steps at most, and as many odd ones. */
-#define RAOT_DOT4_U8_ODD (RAOT_DOT4_U8_DEPTH / 2)
-
-__attribute__((always_inline)) static inline void
-raot_dot4_u8_widen(int16_t *to, int32_t rows, const uint8_t *left, int32_t row_step, int32_t depth)
+/* The bytes of each four steps in the order 0, 2, 1, 3. */
+static inline void raot_dot4_u8_widen_image(int16_t *to, const uint8_t *from, int32_t depth)
 {
-    for (int32_t r = 0; r < rows; r++) {
-        int32_t k = 0;
-        for (; k + 4 * RAOT_DOTS_LANES <= depth; k += 4 * RAOT_DOTS_LANES) {
-            const raot_dots bytes = raot_dots_load(left + k);
-            raot_dots_store(to + k / 2, raot_dots_even(bytes));
-            raot_dots_store(to + RAOT_DOT4_U8_ODD + k / 2, raot_dots_odd(bytes));
-        }
-        for (; k < depth; k += 2) {
-            to[k / 2] = left[k];
-            to[RAOT_DOT4_U8_ODD + k / 2] = left[k + 1];
-        }
-        left += row_step;
-        to += RAOT_DOT4_U8_DEPTH;
+    int32_t k = 0;
+
+#if defined(__AVX2__)
+    for (; k + 16 <= depth; k += 16) {
+        const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(from + k));
+        const __m256i half = _mm256_shufflelo_epi16(_mm256_cvtepu8_epi16(bytes), 0xD8);
+        _mm256_storeu_si256((__m256i *)(void *)(to + k), _mm256_shufflehi_epi16(half, 0xD8));
+    }
+#endif
+    for (; k < depth; k += 4) {
+        int32_t four;
+        RAOT_COPY(&four, from + k, sizeof four);
+        const __m128i words = _mm_unpacklo_epi8(_mm_cvtsi32_si128(four), _mm_setzero_si128());
+        _mm_storel_epi64((__m128i *)(void *)(to + k), _mm_shufflelo_epi16(words, 0xD8));
     }
 }
 
-/* Adds the products of the even or the odd steps, `x`: pairs of steps k and k + 2. */
-#define RAOT_DOT4_U8_ADD(odd)                                                     \
-    {                                                                             \
-        RAOT_DOTS_UNROLL                                                          \
-        for (int32_t r = 0; r < rows; r++) {                                      \
-            int32_t pair;                                                         \
-            RAOT_COPY(&pair, left + r * RAOT_DOT4_U8_DEPTH + (odd), sizeof pair); \
-            const raot_dots factor = raot_dots_all(pair);                         \
-            RAOT_DOTS_UNROLL                                                      \
-            for (int32_t w = 0; w < RAOT_DOTS_WIDE; w++) {                        \
-                kept[r][w] = raot_dots_add(kept[r][w], factor, x[w]);             \
-                RAOT_DOTS_STAYS(kept[r][w]);                                      \
-            }                                                                     \
-        }                                                                         \
+/* Adds the products of the even or the odd steps, `x`. */
+#define RAOT_DOT4_U8_ADD(odd)                                            \
+    {                                                                    \
+        RAOT_DOTS_UNROLL                                                 \
+        for (int32_t r = 0; r < rows; r++) {                             \
+            int32_t pair;                                                \
+            RAOT_COPY(&pair, left + r * depth + 2 * (odd), sizeof pair); \
+            const raot_dots factor = raot_dots_all(pair);                \
+            RAOT_DOTS_UNROLL                                             \
+            for (int32_t w = 0; w < RAOT_DOTS_WIDE; w++) {               \
+                kept[r][w] = raot_dots_add(kept[r][w], factor, x[w]);    \
+                RAOT_DOTS_STAYS(kept[r][w]);                             \
+            }                                                            \
+        }                                                                \
     }
 
 /* `rows`, a constant in every call, and RAOT_DOTS_STEP columns. */
@@ -60,6 +67,7 @@ raot_dot4_u8_block(const int32_t rows, int32_t *sums, const int16_t *left, const
                    const int32_t *bias, const struct raot_dot4_u8 *sizes)
 {
     raot_dots kept[RAOT_DOTS_HIGH][RAOT_DOTS_WIDE];
+    const int32_t depth = sizes->depth;
 
     RAOT_DOTS_UNROLL
     for (int32_t r = 0; r < rows; r++) {
@@ -68,7 +76,7 @@ raot_dot4_u8_block(const int32_t rows, int32_t *sums, const int16_t *left, const
             kept[r][w] = raot_dots_all(0);
         }
     }
-    for (int32_t k = 0; k < sizes->depth; k += 4) {
+    for (int32_t k = 0; k < depth; k += 4) {
         raot_dots x[RAOT_DOTS_WIDE];
         RAOT_DOTS_UNROLL
         for (int32_t w = 0; w < RAOT_DOTS_WIDE; w++) {
@@ -79,8 +87,8 @@ raot_dot4_u8_block(const int32_t rows, int32_t *sums, const int16_t *left, const
         for (int32_t w = 0; w < RAOT_DOTS_WIDE; w++) {
             x[w] = raot_dots_odd_by_256(raot_dots_load(right + 4 * w * RAOT_DOTS_LANES));
         }
-        RAOT_DOT4_U8_ADD(RAOT_DOT4_U8_ODD)
-        left += 2;
+        RAOT_DOT4_U8_ADD(1)
+        left += 4;
         right += 64;
     }
     RAOT_DOTS_UNROLL
@@ -124,9 +132,9 @@ raot_dot4_u8_rows(int32_t rows, int32_t *sums, const int16_t *left, const int8_t
 }
 
 /* The steps that are widened; `block`: bytes from 16 columns of the right operand to the next. */
-static inline void raot_dot4_u8_part(int32_t *sums, const int16_t *left, const int8_t *right,
-                                     int32_t block, const int32_t *bias,
-                                     const struct raot_dot4_u8 *sizes)
+static inline void raot_dot4_u8_columns(int32_t *sums, const int16_t *left, const int8_t *right,
+                                        int32_t block, const int32_t *bias,
+                                        const struct raot_dot4_u8 *sizes)
 {
     for (int32_t c = 0; c < sizes->columns; c += RAOT_DOTS_STEP) {
         const int32_t inside = c % RAOT_DOT4_U8_COLUMNS;
@@ -134,8 +142,8 @@ static inline void raot_dot4_u8_part(int32_t *sums, const int16_t *left, const i
         int32_t high;
         for (int32_t r = 0; r < sizes->rows; r += high) {
             high = raot_dot4_u8_high(sizes->rows - r);
-            raot_dot4_u8_rows(high, sums + r * sizes->sum_step + c, left + r * RAOT_DOT4_U8_DEPTH,
-                              x, bias + r * sizes->bias_row + c * sizes->bias_column, sizes);
+            raot_dot4_u8_rows(high, sums + r * sizes->sum_step + c, left + r * sizes->depth, x,
+                              bias + r * sizes->bias_row + c * sizes->bias_column, sizes);
         }
     }
 }
@@ -145,6 +153,7 @@ __attribute__((noinline, unused)) static void raot_dot4_us(int32_t *sums, const 
                                                            const struct raot_dot4_u8 *sizes)
 {
     int16_t widened[RAOT_DOT4_U8_ROWS * RAOT_DOT4_U8_DEPTH];
+    const int32_t deep = raot_dot4_u8_part(sizes->depth);
 
     for (int32_t top = 0; top < sizes->rows; top += RAOT_DOT4_U8_ROWS) {
         const int32_t below = sizes->rows - top;
@@ -152,13 +161,15 @@ __attribute__((noinline, unused)) static void raot_dot4_us(int32_t *sums, const 
         const int32_t *start = bias + top * sizes->bias_row;
         struct raot_dot4_u8 part = *sizes;
         part.rows = below < RAOT_DOT4_U8_ROWS ? below : RAOT_DOT4_U8_ROWS;
-        for (int32_t k = 0; k < sizes->depth; k += RAOT_DOT4_U8_DEPTH) {
-            const int32_t deep = sizes->depth - k;
-            part.depth = deep < RAOT_DOT4_U8_DEPTH ? deep : RAOT_DOT4_U8_DEPTH;
-            raot_dot4_u8_widen(widened, part.rows, left + top * sizes->depth + k, sizes->depth,
-                               part.depth);
-            raot_dot4_u8_part(to, widened, right + RAOT_DOT4_U8_COLUMNS * k,
-                              RAOT_DOT4_U8_COLUMNS * sizes->depth, start, &part);
+        for (int32_t k = 0; k < sizes->depth; k += deep) {
+            const int32_t rest = sizes->depth - k;
+            part.depth = rest < deep ? rest : deep;
+            for (int32_t r = 0; r < part.rows; r++) {
+                raot_dot4_u8_widen_image(widened + r * part.depth,
+                                         left + (top + r) * sizes->depth + k, part.depth);
+            }
+            raot_dot4_u8_columns(to, widened, right + RAOT_DOT4_U8_COLUMNS * k,
+                                 RAOT_DOT4_U8_COLUMNS * sizes->depth, start, &part);
             /* The sums so far. */
             start = to;
             part.bias_row = sizes->sum_step;
@@ -219,13 +230,14 @@ __attribute__((noinline, unused)) static void raot_dot4_su(int32_t *sums, const 
                                                            const struct raot_dot4_u8 *sizes)
 {
     int16_t widened[RAOT_DOT4_U8_ROWS * RAOT_DOT4_U8_DEPTH];
+    const int32_t part = raot_dot4_u8_part(sizes->depth);
 
     for (int32_t top = 0; top < sizes->rows; top += RAOT_DOT4_U8_ROWS) {
         const int32_t below = sizes->rows - top;
         const int32_t rows = below < RAOT_DOT4_U8_ROWS ? below : RAOT_DOT4_U8_ROWS;
-        for (int32_t k = 0; k < sizes->depth; k += RAOT_DOT4_U8_DEPTH) {
+        for (int32_t k = 0; k < sizes->depth; k += part) {
             const int32_t rest = sizes->depth - k;
-            const int32_t deep = rest < RAOT_DOT4_U8_DEPTH ? rest : RAOT_DOT4_U8_DEPTH;
+            const int32_t deep = rest < part ? rest : part;
             for (int32_t r = 0; r < rows; r++) {
                 raot_dot4_u8_widen_row(widened + r * deep, left + (top + r) * sizes->depth + k,
                                        deep);
@@ -233,7 +245,7 @@ __attribute__((noinline, unused)) static void raot_dot4_su(int32_t *sums, const 
             for (int32_t c = 0; c < sizes->columns; c += RAOT_DOT4_U8_COLUMNS) {
                 int32_t *const to = sums + top * sizes->sum_step + c;
                 const int16_t *const x = right + c * sizes->depth + RAOT_DOT4_U8_COLUMNS * k;
-                const int32_t wide = sizes->columns - c < 16 ? sizes->columns - c : 16;
+                const int32_t wide = raot_min_i32(sizes->columns - c, RAOT_DOT4_U8_COLUMNS);
                 if (k == 0) {
                     raot_dot2_i16_unpacked(
                         to, widened, x, bias + top * sizes->bias_row + c * sizes->bias_column, rows,

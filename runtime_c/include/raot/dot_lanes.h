@@ -75,17 +75,7 @@ static inline raot_dots raot_dots_bytes(raot_dots first, raot_dots last)
 }
 #endif
 
-/* The first and the second byte of each 16 bits: as unsigned ones, and as signed ones times 256. */
-static inline raot_dots raot_dots_even(raot_dots bytes)
-{
-    return _mm512_and_si512(bytes, _mm512_set1_epi16(0xFF));
-}
-
-static inline raot_dots raot_dots_odd(raot_dots bytes)
-{
-    return _mm512_srli_epi16(bytes, 8);
-}
-
+/* The first and the second signed byte of each 16 bits, times 256. */
 static inline raot_dots raot_dots_even_by_256(raot_dots bytes)
 {
     return _mm512_slli_epi16(bytes, 8);
@@ -154,17 +144,7 @@ static inline raot_dots raot_dots_bytes(raot_dots first, raot_dots last)
 }
 #endif
 
-/* The first and the second byte of each 16 bits: as unsigned ones, and as signed ones times 256. */
-static inline raot_dots raot_dots_even(raot_dots bytes)
-{
-    return _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
-}
-
-static inline raot_dots raot_dots_odd(raot_dots bytes)
-{
-    return _mm256_srli_epi16(bytes, 8);
-}
-
+/* The first and the second signed byte of each 16 bits, times 256. */
 static inline raot_dots raot_dots_even_by_256(raot_dots bytes)
 {
     return _mm256_slli_epi16(bytes, 8);
@@ -212,17 +192,7 @@ static inline raot_dots raot_dots_add(raot_dots sum, raot_dots a, raot_dots b)
     return _mm_add_epi32(sum, _mm_madd_epi16(a, b));
 }
 
-/* The first and the second byte of each 16 bits: as unsigned ones, and as signed ones times 256. */
-static inline raot_dots raot_dots_even(raot_dots bytes)
-{
-    return _mm_and_si128(bytes, _mm_set1_epi16(0xFF));
-}
-
-static inline raot_dots raot_dots_odd(raot_dots bytes)
-{
-    return _mm_srli_epi16(bytes, 8);
-}
-
+/* The first and the second signed byte of each 16 bits, times 256. */
 static inline raot_dots raot_dots_even_by_256(raot_dots bytes)
 {
     return _mm_slli_epi16(bytes, 8);
@@ -240,13 +210,13 @@ static inline raot_dots raot_dots_by_256(raot_dots sums)
 #endif
 
 #if defined(RAOT_DOTS_LANES)
-/* Keeps the sums in registers and in order; compilers spill them otherwise. */
+/* Keeps the sums in registers; compilers spill them otherwise. */
 #if !defined(RAOT_ASM_INLINE)
 #define RAOT_DOTS_STAYS(sum) (void)(sum)
 #elif defined(__AVX512BW__)
-#define RAOT_DOTS_STAYS(sum) __asm__ volatile("" : "+v"(sum))
+#define RAOT_DOTS_STAYS(sum) __asm__("" : "+v"(sum))
 #else
-#define RAOT_DOTS_STAYS(sum) __asm__ volatile("" : "+x"(sum))
+#define RAOT_DOTS_STAYS(sum) __asm__("" : "+x"(sum))
 #endif
 #if defined(__clang__)
 #define RAOT_DOTS_UNROLL

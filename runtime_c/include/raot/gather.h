@@ -24,36 +24,57 @@
 #include <emmintrin.h>
 #endif
 
-/* Copies bytes without a call, because there are mostly few. */
-static inline void raot_copy_few(uint8_t *to, const uint8_t *from, int32_t count)
+/* Copies bytes, with the bits of `flip` inverted, without a call, because there are mostly few. */
+__attribute__((always_inline)) static inline void
+raot_copy_flipped(uint8_t *to, const uint8_t *from, int32_t count, const uint8_t flip)
 {
-    if (count > 32) {
+    const uint64_t bits = UINT64_C(0x0101010101010101) * flip;
+
+    if (count > 32 && flip == 0) {
         (void)memcpy(to, from, (size_t)count);
+    } else if (count > 32) {
+        for (int32_t i = 0; i < count; i++) {
+            to[i] = (uint8_t)(from[i] ^ flip);
+        }
     } else if (count >= 16) {
         uint64_t first[2], last[2];
         RAOT_COPY(first, from, sizeof first);
         RAOT_COPY(last, from + count - 16, sizeof last);
+        for (int32_t i = 0; i < 2; i++) {
+            first[i] ^= bits;
+            last[i] ^= bits;
+        }
         RAOT_COPY(to, first, sizeof first);
         RAOT_COPY(to + count - 16, last, sizeof last);
     } else if (count >= 8) {
         uint64_t first, last;
         RAOT_COPY(&first, from, sizeof first);
         RAOT_COPY(&last, from + count - 8, sizeof last);
+        first ^= bits;
+        last ^= bits;
         RAOT_COPY(to, &first, sizeof first);
         RAOT_COPY(to + count - 8, &last, sizeof last);
     } else if (count >= 4) {
         uint32_t first, last;
         RAOT_COPY(&first, from, sizeof first);
         RAOT_COPY(&last, from + count - 4, sizeof last);
+        first ^= (uint32_t)bits;
+        last ^= (uint32_t)bits;
         RAOT_COPY(to, &first, sizeof first);
         RAOT_COPY(to + count - 4, &last, sizeof last);
     } else if (count > 0) {
-        to[0] = from[0];
-        to[count / 2] = from[count / 2];
-        to[count - 1] = from[count - 1];
+        const uint8_t first = from[0], middle = from[count / 2], last = from[count - 1];
+        to[0] = (uint8_t)(first ^ flip);
+        to[count / 2] = (uint8_t)(middle ^ flip);
+        to[count - 1] = (uint8_t)(last ^ flip);
     } else {
         /* nothing to copy */
     }
+}
+
+static inline void raot_copy_few(uint8_t *to, const uint8_t *from, int32_t count)
+{
+    raot_copy_flipped(to, from, count, 0);
 }
 
 /* Sets a line to `zero` before `first` and from `last`; may also overwrite the part between. */

@@ -74,27 +74,23 @@ raot_rows_dot4(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, in
 {
     const int cut = last0 - first0 < count0 || last1 - first1 < count1 || last2 - first2 < count2;
     const int32_t count = last2 - first2;
-    const int32_t taps = count0 * count1 * count2;
 
     for (int32_t r = 0; r < rows; r++) {
         if (cut != 0) {
-            (void)memset(to, zero, (size_t)depth);
+            (void)memset(to, (uint8_t)zero ^ flip, (size_t)depth);
         }
         for (int32_t i = first0; i < last0; i++) {
             for (int32_t j = first1; j < last1; j++) {
                 const uint8_t *const from = image + (i - first0) * step0 + (j - first1) * step1;
                 uint8_t *const row = to + (i * count1 + j) * count2 + first2;
                 if (step2 == 1) {
-                    raot_copy_few(row, from, count);
+                    raot_copy_flipped(row, from, count, flip);
                 } else {
                     for (int32_t t = 0; t < count; t++) {
-                        row[t] = from[t * step2];
+                        row[t] = (uint8_t)(from[t * step2] ^ flip);
                     }
                 }
             }
-        }
-        for (int32_t k = 0; flip != 0 && k < taps; k++) {
-            to[k] ^= flip;
         }
         to += depth;
         image += r + 1 < rows ? row_step : 0;

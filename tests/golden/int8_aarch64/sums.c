@@ -6,9 +6,9 @@
  * The graph after all passes. Each call below is one function in this file; equal calls share one.
  *
  *     func @main(%x: i8[n, 4, 3, 2]) {
- *       %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4]
- *           = call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118, %w.bias_44ba67c0)
- *           # /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
+ *       %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 1, 16,
+ *           4] = call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118,
+ *           %w.bias_44ba67c0)  # /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  *       %gf.quantized: i8[n, 4, 6] = view(%sum)  # /gf/GlobalAveragePool
  *       %g.quantized: i8[n, 4] = call_kernel @qmean_g.quantized(%gf.quantized)  # /g/QuantizeLinear
  *       %g: i8[n, 4, 1, 1] = view(%g.quantized)  # /g/QuantizeLinear
@@ -32,7 +32,7 @@
 #include "sums_weights.h"
 
 /*
- * %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 16, 4] =
+ * %sum: i8[n, 4, 3, 2], %sum.sums: i32[4, 16], %sum.offsets: i32[4], %sum.panel: i8[1, 1, 16, 4] =
  *     call_kernel @conv_integer_requantize_qadd_sum(%x, %w.rows_6cff4118, %w.bias_44ba67c0)
  * from /cf/Conv + /c/QuantizeLinear + /sum/QuantizeLinear
  */
@@ -277,7 +277,7 @@ enum raot_status sums_run(const struct sums_memory *memory, const struct sums_di
     int32_t *const sum_sums = raot_at(memory->arena, SUMS_OFFSET_SUM_SUMS);
     /* i32[min(24, n), 16], at most 384 bytes */
     int32_t *const q_sums = raot_at(memory->arena, SUMS_OFFSET_Q_SUMS);
-    /* i8[1, 16, 4], at most 64 bytes */
+    /* i8[1, 1, 16, 4], at most 64 bytes */
     int8_t *const sum_panel = raot_at(memory->arena, SUMS_OFFSET_SUM_PANEL);
     /* i32[4], at most 16 bytes */
     int32_t *const sum_offsets = raot_at(memory->arena, SUMS_OFFSET_SUM_OFFSETS);
