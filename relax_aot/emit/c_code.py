@@ -224,8 +224,9 @@ class Printer:
         if loop.axis:
             _parallel(self, loop, scope, depth)
             return
-        if self.hints and (hint := self.hints.of_loop(loop)):
-            self.lines.add(depth, f"/*@ {hint}; */")
+        if self.hints:
+            for hint in self.hints.of_loop(loop, scope.dim(loop.stop)):
+                self.lines.add(depth, f"/*@ {hint}; */")
         self.serial_loop(loop, scope, depth)
 
     def serial_loop(self, loop: For, scope: Scope, depth: int) -> None:

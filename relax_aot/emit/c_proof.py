@@ -84,10 +84,13 @@ class Hints:
         alone = apart(kernel, known, bounds)
         self._loops, self.sizes = alone.loops, alone.sizes & frozenset(sizes)
 
-    def of_loop(self, loop: For) -> str:
-        """An analysis ends a loop with fewer iterations earlier than after these 4096."""
+    def of_loop(self, loop: For, stop: str) -> list[str]:
+        """An analysis ends a loop with fewer iterations earlier than after these 4096. Where `stop`
+        says how much of an array of the kernel is filled, each value of it is clear by itself."""
         alone = self.one_by_one(loop) or loop.variable in self._loops
-        return "loop unroll 4096" if alone else ""
+        fills = not loop.stop.is_constant and loop.variable in self._inside(loop).written
+        # ACSL calls no functions of C.
+        return [f"split {stop}"] * (fills and "raot_" not in stop) + ["loop unroll 4096"] * alone
 
     def one_by_one(self, loop: For) -> bool:
         """Whether the prover must analyze each iteration of a loop separately: the loop fills an

@@ -152,6 +152,6 @@ PROVEN = {
     "from_data": Proven(from_data, Options(bounds={"n": (1, 12)}, name="from_data")),
     "depthwise": Proven(depthwise, Options(bounds={"n": (1, 50)}, name="depthwise")),
     "pooled": Proven(pooled, Options(bounds={"n": (1, 40)}, name="pooled")),
-    "gru": Proven(gru, Options(bounds={"n": (1, 20), "batch": (1, 3)}, name="gru")),
+    "gru": Proven(gru, Options(bounds={"n": (1, 9), "batch": (1, 3)}, name="gru")),
     "chain": Proven(chain, Options(bounds={"n": (1, 20), "m": (1, 30)}, name="chain")),
 }

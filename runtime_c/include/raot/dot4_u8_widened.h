@@ -155,6 +155,7 @@ __attribute__((noinline, unused)) static void raot_dot4_us(int32_t *sums, const 
     int16_t widened[RAOT_DOT4_U8_ROWS * RAOT_DOT4_U8_DEPTH];
     const int32_t deep = raot_dot4_u8_part(sizes->depth);
 
+    /*@ loop unroll 4096; */
     for (int32_t top = 0; top < sizes->rows; top += RAOT_DOT4_U8_ROWS) {
         const int32_t below = sizes->rows - top;
         int32_t *const to = sums + top * sizes->sum_step;
@@ -218,6 +219,7 @@ static inline void raot_dot4_u8_widen_row(int16_t *to, const int8_t *from, int32
         _mm_storel_epi64((__m128i *)(void *)(to + i), _mm_srai_epi16(upper, 8));
     }
 #endif
+    /*@ loop unroll 4096; */
     for (; i < count; i++) {
         to[i] = from[i];
     }
@@ -232,12 +234,15 @@ __attribute__((noinline, unused)) static void raot_dot4_su(int32_t *sums, const 
     int16_t widened[RAOT_DOT4_U8_ROWS * RAOT_DOT4_U8_DEPTH];
     const int32_t part = raot_dot4_u8_part(sizes->depth);
 
+    /*@ loop unroll 4096; */
     for (int32_t top = 0; top < sizes->rows; top += RAOT_DOT4_U8_ROWS) {
         const int32_t below = sizes->rows - top;
         const int32_t rows = below < RAOT_DOT4_U8_ROWS ? below : RAOT_DOT4_U8_ROWS;
+        /*@ loop unroll 4096; */
         for (int32_t k = 0; k < sizes->depth; k += part) {
             const int32_t rest = sizes->depth - k;
             const int32_t deep = rest < part ? rest : part;
+            /*@ loop unroll 4096; */
             for (int32_t r = 0; r < rows; r++) {
                 raot_dot4_u8_widen_row(widened + r * deep, left + (top + r) * sizes->depth + k,
                                        deep);

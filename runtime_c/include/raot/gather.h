@@ -33,6 +33,7 @@ raot_copy_flipped(uint8_t *to, const uint8_t *from, int32_t count, const uint8_t
     if (count > 32 && flip == 0) {
         (void)memcpy(to, from, (size_t)count);
     } else if (count > 32) {
+        /*@ loop unroll 4096; */
         for (int32_t i = 0; i < count; i++) {
             to[i] = (uint8_t)(from[i] ^ flip);
         }
@@ -40,6 +41,7 @@ raot_copy_flipped(uint8_t *to, const uint8_t *from, int32_t count, const uint8_t
         uint64_t first[2], last[2];
         RAOT_COPY(first, from, sizeof first);
         RAOT_COPY(last, from + count - 16, sizeof last);
+        /*@ loop unroll 2; */
         for (int32_t i = 0; i < 2; i++) {
             first[i] ^= bits;
             last[i] ^= bits;

@@ -48,9 +48,11 @@ raot_panel_dot4(uint8_t *panel, const uint8_t *image, const int32_t *offsets, in
         vst4q_u8(panel + 16 * k, four);
     }
 #endif
+    /*@ loop unroll 4096; */
     for (; k < depth; k++) {
         const uint8_t *const from = image + offsets[k];
         uint8_t *const to = panel + k / 4 * 64 + k % 4;
+        /*@ loop unroll 4096; */
         for (int32_t c = 0; c < columns; c++) {
             to[4 * c] = (uint8_t)(from[c] ^ flip);
         }
@@ -75,17 +77,21 @@ raot_rows_dot4(uint8_t *to, const uint8_t *image, int32_t zero, int32_t rows, in
     const int cut = last0 - first0 < count0 || last1 - first1 < count1 || last2 - first2 < count2;
     const int32_t count = last2 - first2;
 
+    /*@ loop unroll 4096; */
     for (int32_t r = 0; r < rows; r++) {
         if (cut != 0) {
             (void)memset(to, (uint8_t)zero ^ flip, (size_t)depth);
         }
+        /*@ loop unroll 4096; */
         for (int32_t i = first0; i < last0; i++) {
+            /*@ loop unroll 4096; */
             for (int32_t j = first1; j < last1; j++) {
                 const uint8_t *const from = image + (i - first0) * step0 + (j - first1) * step1;
                 uint8_t *const row = to + (i * count1 + j) * count2 + first2;
                 if (step2 == 1) {
                     raot_copy_flipped(row, from, count, flip);
                 } else {
+                    /*@ loop unroll 4096; */
                     for (int32_t t = 0; t < count; t++) {
                         row[t] = (uint8_t)(from[t * step2] ^ flip);
                     }

@@ -47,6 +47,7 @@ static inline void raot_pair_store(int16_t *to, uint32_t pair)
 
 static inline void raot_pair_fill(int16_t *to, uint32_t pair, int32_t count)
 {
+    /*@ loop unroll 4096; */
     for (; count > 0; count--) {
         raot_pair_store(to, pair);
         to += 2;
@@ -79,6 +80,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
 #define RAOT_GATHER_GROUPS(N, T, EXTEND)                                                        \
     static inline void raot_pair_groups_##N(int16_t *to, const T *a, const T *b, int32_t count) \
     {                                                                                           \
+        /*@ loop unroll 4096; */                                                                \
         for (int32_t p = 0; p < 4 * count; p++) {                                               \
             raot_pair_store(to + 2 * p, raot_pair_lower((uint32_t)a[p], (uint32_t)b[p]));       \
         }                                                                                       \
@@ -126,6 +128,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
         int16_t *to, const T *a, const T *b, int32_t count, int32_t step) \
     { \
         if (step == 2) { \
+            /*@ loop unroll 4096; */ \
             for (; count > 2; count -= 2) { \
                 raot_pair_halves_##N(to, a, b); \
                 a += 4; \
@@ -133,6 +136,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
                 to += 4; \
             } \
         } \
+        /*@ loop unroll 4096; */ \
         for (; count > 0; count--) { \
             raot_pair_store(to, raot_pair_lower((uint32_t)*a, (uint32_t)*b)); \
             a += step; \
@@ -147,6 +151,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
     { \
         int32_t c = 0; \
         if (begin > 0 || end < columns) { \
+            /*@ loop unroll 4096; */ \
             for (int32_t n = 0; n < (channels + 1) / 2; n++) { \
                 raot_pair_fill(to + n * far, empty, begin); \
                 raot_pair_fill(to + n * far + 2 * end, empty, columns - end); \
@@ -157,9 +162,11 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
         if (count <= 0) { \
             return; \
         } \
+        /*@ loop unroll 4096; */ \
         for (; channel_step == 1 && c + 4 <= channels; c += 4) { \
             const T *at = from + c; \
             int16_t *here = to; \
+            /*@ loop unroll 4096; */ \
             for (int32_t p = 0; p < count; p++) { \
                 raot_pair_channels_##N(here, here + far, at); \
                 at += step; \
@@ -170,6 +177,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
         from += c * channel_step; \
         if (step == 1 && count >= 4) { \
             const int32_t last = count % 4 == 0 ? 0 : count - 4; \
+            /*@ loop unroll 4096; */ \
             for (; c + 2 <= channels; c += 2) { \
                 const T *const next = from + channel_step; \
                 raot_pair_groups_##N(to, from, next, count / 4); \
@@ -180,11 +188,13 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
                 from = next + channel_step; \
             } \
         } \
+        /*@ loop unroll 4096; */ \
         for (; c + 2 <= channels; c += 2) { \
             raot_pair_rows_##N(to, from, from + channel_step, count, step); \
             to += far; \
             from += 2 * channel_step; \
         } \
+        /*@ loop unroll 4096; */ \
         for (int32_t p = 0; c < channels && p < count; p++) { \
             raot_pair_store(to + 2 * p, raot_pair_lower((uint32_t)from[p * step], empty)); \
         } \
@@ -204,6 +214,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
             lines = 1; \
             last1 = 1; \
         } \
+        /*@ loop unroll 4096; */ \
         for (int32_t t = 0; t < taps; t++) { \
             const int32_t left = first + t * dilation; \
             const int32_t begin = raot_pair_columns(-left, stride, columns); \
@@ -212,6 +223,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
             const int32_t origin = end > begin ? (left + begin * stride) * column_step : 0; \
             int16_t *to = pairs + 2 * t * wide; \
             if (channels % 2 == 0 || lines == 1) { \
+                /*@ loop unroll 4096; */ \
                 for (int32_t y = 0; y < lines; y++) { \
                     const int32_t inside = first1 <= y && y < last1 && begin < end; \
                     const T *const row = image + (inside ? (y - first1) * line_step + origin : 0); \
@@ -225,9 +237,11 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
             /* The rows of both elements of a pair may differ. */ \
             int32_t y = 0; \
             int32_t c = 0; \
+            /*@ loop unroll 4096; */ \
             while (y < lines) { \
                 int32_t inside[2]; \
                 const T *from[2]; \
+                /*@ loop unroll 4096; */ \
                 for (int32_t h = 0; h < 2; h++) { \
                     inside[h] = first1 <= y && y < last1 && begin < end; \
                     from[h] = image; \
@@ -246,7 +260,9 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
                     raot_pair_fill(to + 2 * end, empty, columns - end); \
                 } else { \
                     raot_pair_fill(to, empty, columns); \
+                    /*@ loop unroll 4096; */ \
                     for (int32_t h = 0; h < 2 && (inside[0] || inside[1]); h++) { \
+                        /*@ loop unroll 4096; */ \
                         for (int32_t p = begin; p < end && inside[h]; p++) { \
                             to[2 * p + h] = from[h][(p - begin) * step]; \
                         } \

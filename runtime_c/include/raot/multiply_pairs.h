@@ -359,13 +359,17 @@ static inline int32_t raot_pair_first(int32_t both)
         int32_t *sums, const int16_t *weights, const int16_t *pairs, const int32_t *bias, \
         int32_t channels, int32_t positions, int32_t lines) \
     { \
+        /*@ loop unroll 4096; */ \
         for (int32_t n = 0; n < channels; n += 2) { \
+            /*@ loop unroll 4096; */ \
             for (int32_t p = 0; p < positions; p++) { \
                 const int16_t *w = weights; \
                 uint32_t a = (uint32_t)bias[n]; \
                 uint32_t b = (uint32_t)bias[n + 1]; \
+                /*@ loop unroll 4096; */ \
                 for (int32_t j = 0; j < lines; j++) { \
                     const int16_t *const x = pairs + j * PITCH + 2 * p; \
+                    /*@ loop unroll 4096; */ \
                     for (int32_t k = 0; k < 2 * TAPS; k++) { \
                         const int32_t first = raot_pair_first(w[k]); \
                         const int32_t other = (w[k] - first) / 256; \
@@ -392,13 +396,17 @@ __attribute__((noinline, unused)) static void
 raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pairs,
                        const int32_t *bias, int32_t channels, int32_t count)
 {
+    /*@ loop unroll 4096; */
     for (int32_t n = 0; n < channels; n += 4) {
         uint32_t kept[4];
+        /*@ loop unroll 4096; */
         for (int32_t i = 0; i < 4; i++) {
             kept[i] = (uint32_t)bias[n + i];
         }
+        /*@ loop unroll 4096; */
         for (int32_t k = 0; k < 2 * count; k++) {
             const int32_t x = pairs[k];
+            /*@ loop unroll 4096; */
             for (int32_t i = 0; i < 2; i++) {
                 const int32_t both = weights[4 * (k / 2) + 2 * i + k % 2];
                 const int32_t first = raot_pair_first(both);
@@ -406,6 +414,7 @@ raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pai
                 kept[2 * i + 1] += (uint32_t)(x * ((both - first) / 256));
             }
         }
+        /*@ loop unroll 4096; */
         for (int32_t i = 0; i < 4; i++) {
             sums[n + i] = (int32_t)kept[i];
         }
@@ -428,11 +437,13 @@ raot_multiply_pair_row_f32(float *out, const int16_t *weights, const int16_t *pa
         raot_pair_rows_f32(out, pairs, weights, scales, starts, n / 4, count / 2, row);
     }
 #endif
+    /*@ loop unroll 4096; */
     for (; n < channels; n += 4) {
         const int32_t rest = channels - n < 4 ? channels - n : 4;
         int32_t sums[4];
 
         raot_multiply_pair_row(sums, weights + n * count, pairs, zeros, 4, count);
+        /*@ loop unroll 4096; */
         for (int32_t i = 0; i < rest; i++) {
             out[n + i] = (float)sums[i] * scales[n + i] * row[0] + starts[n + i];
         }
