@@ -51,9 +51,10 @@ and an addition, as Cortex-M4, `blocked` also rounds the products of tiles befor
 ([decision 0036](../decisions/0036-products-are-rounded-where-fma-is-slow.md)). Sums of 9 products
 have 1.22 times the median error then, those of 64 products 1.07 times, those of 144 1.02 times.
 
-Cores with Helium split the rows of products with weights in groups (`--quantize int8w`, `int4w`)
-into integers ([decision 0048](../decisions/0048-rows-of-floats-are-split-on-helium.md)): the median
-error of normally distributed rows is 0.6 times that of `ordered`.
+Cores with Helium, or with the DSP extension and an FPU, split the rows of products with weights in
+groups (`--quantize int8w`, `int4w`) into integers
+([decision 0048](../decisions/0048-rows-of-floats-are-split-on-helium.md)): the median error of
+normally distributed rows is 0.6 times that of `ordered`.
 
 {total} ops have such samples. {equal} of them have the same bits with both. The table shows the
 others, with the median error of all elements:

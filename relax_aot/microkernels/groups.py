@@ -143,37 +143,52 @@ FLOAT_PRODUCTS = micro_kernels(
 )  # fmt: skip
 PARTS: Parameters = {
     "bits": ("8", "4"),
-    "per": ("8", "16"),
+    "per": ("$K", "2 * $K"),
     "T": ("i8", "u8"),
     "weight": (
-        "i32(%weights[c // 4, k // 8, c % 4, k % 8])",
-        """((((i32(%weights[c // 4, k // 16, c % 4, k % 8]) >> i32(index(k % 16 // 8 * 4)))
-              & 15:i32) ^ i32(index(k % 16 // 8 * 8))) - i32(index(k % 16 // 8 * 8)))""",
+        "i32(%weights[$whole])",
+        """((((i32(%weights[$half]) >> i32(index($shift))) & 15:i32) ^ i32(index(8 - $raised)))
+              - i32(index(8 - $raised)))""",
     ),
-    "exact": ("", " - i32(index((1 - k % 16 // 8) * 8))"),
+    "exact": ("", " - i32(index($raised))"),
     "offsets": ("", ", %offsets: i32[$lines, 2]"),
     "ranges": ("", ", %offsets -9999..9999"),
-    "low": ("0:i32", "(0:i32 - %offsets[line, 0])"),
-    "high": ("0:i32", "(0:i32 - %offsets[line, 1])"),
+    "low": ("0:i32", "%offsets[line, 0]"),
+    "high": ("0:i32", "%offsets[line, 1]"),
     "begin": ("", """
-          local even_low: i32 = 0:i32
-          local even_high: i32 = 0:i32"""),
+          local raised_low: i32 = 0:i32
+          local raised_high: i32 = 0:i32"""),
     "add": ("", """
-            if (index(k % 16) < index(8)) {
-              even_low = (even_low + low)
-              even_high = (even_high + high)
-            }"""),
+            raised_low = (raised_low + (low * i32(index($raised))))
+            raised_high = (raised_high + (high * i32(index($raised))))"""),
     "end": ("", """
-          %offsets[line, 0] = (even_low * 8:i32)
-          %offsets[line, 1] = (even_high * 8:i32)"""),
+          %offsets[line, 0] = (0:i32 - raised_low)
+          %offsets[line, 1] = (0:i32 - raised_high)"""),
 }  # fmt: skip
-"""Rows of floats as two integers of 16 bits for each element. Of weights of 4 bits, those in the
-low halves of bytes have 8 added, which `offsets` subtracts."""
+"""Rows of floats as two integers of 16 bits for each element. Some weights of 4 bits have 8 added,
+which `offsets` subtract."""
+PART_FORMS: Parameters = {
+    "form": ("_mve", "_s16"),
+    "K": ("8", "4"),
+    "C": ("4", "2"),
+    "whole": (
+        "c // 4, k // 8, c % 4, k % 8",
+        "c // 2, k // 4, c % 2, k % 2 * 2 + k % 4 // 2",
+    ),
+    "half": (
+        "c // 4, k // 16, c % 4, k % 8",
+        "c // 2, k // 8, c % 2, k % 2 * 2 + k % 8 // 4",
+    ),
+    "shift": ("k % 16 // 8 * 4", "k % 4 // 2 * 4"),
+    "raised": ("8 - k % 16 // 8 * 8", "8"),
+}
+"""Blocks of C columns by K steps, or twice as many with weights of 4 bits, which are `raised` by 8
+or not."""
 SPLITS = micro_kernels(
     "dot_parts.h",
     """depth 1..~97
-    kernel @raot_split_q${bits}_f32(%left: f32[depth]) -> (
-      %parts: i16[$lines * 4, 2, 8], %units: f32[$lines], %small: i32[$lines]$offsets
+    kernel @raot_split${form}_q${bits}_f32(%left: f32[depth]) -> (
+      %parts: i16[$lines * 32 // $K, 2, $K], %units: f32[$lines], %small: i32[$lines]$offsets
     ) {
       for line in 0..$lines {
         local peak: i32 = 0:i32
@@ -194,22 +209,22 @@ SPLITS = micro_kernels(
           local whole: i32 = select(fits, i32(rint((x * factor))), 0:i32)
           local high: i32 = ((whole + 32768:i32) >> 16:i32)
           local low: i32 = (whole - (high * 65536:i32))
-          %parts[k // 8, 0, k % 8] = i16(low)
-          %parts[k // 8, 1, k % 8] = i16(high)$add
+          %parts[k // $K, 0, k % $K] = i16(low)
+          %parts[k // $K, 1, k % $K] = i16(high)$add
           flags = select((fits || (size == 0:i32)), flags, (flags | (1:i32 << i32(index(bit)))))
         }
         %units[line] = cast(((exponent - 14:i32) << 23:i32), f32, bits)
         %small[line] = flags$end
       }
     }""",
-    {"lines": "up(depth, 32) // 32"}, PARTS,
+    {"lines": "up(depth, 32) // 32"}, PART_FORMS, PARTS,
 )  # fmt: skip
 PART_PRODUCTS = micro_kernels(
     "dot_parts.h",
     """columns 1..~70, lines 1..~3, group_lines 1..~3, depth lines * 32 - 31..lines * 32$ranges
-    kernel @raot_dot_parts_q${bits}(
-      %parts: i16[lines * 4, 2, 8], %units: f32[lines], %small: i32[lines]$offsets,
-      %left: f32[depth], %weights: $T[up(columns, 4) // 4, lines * 32 // $per, 4, 8],
+    kernel @raot_dot_parts${form}_q${bits}(
+      %parts: i16[lines * 32 // $K, 2, $K], %units: f32[lines], %small: i32[lines]$offsets,
+      %left: f32[depth], %weights: $T[up(columns, $C) // $C, lines * 32 // ($per), $C, $K],
       %scales: f32[up(columns, 32) // 32, up(lines, group_lines) // group_lines, 32]
     ) -> (%sums: f32[up(columns, 32)]) {
       for c in 0..columns {
@@ -218,8 +233,8 @@ PART_PRODUCTS = micro_kernels(
           local low: i32 = $low
           local high: i32 = $high
           for k in line * 32..line * 32 + 32 {
-            low = (low + (i32(%parts[k // 8, 0, k % 8]) * $weight))
-            high = (high + (i32(%parts[k // 8, 1, k % 8]) * $weight))
+            low = (low + (i32(%parts[k // $K, 0, k % $K]) * $weight))
+            high = (high + (i32(%parts[k // $K, 1, k % $K]) * $weight))
           }
           local value: f32 = (f32(high) + (f32(low) * 0.0000152587890625:f32))
           total = fma((value * %units[line]), %scales[c // 32, line // group_lines, c % 32],
@@ -235,11 +250,14 @@ PART_PRODUCTS = micro_kernels(
         %sums[c] = total
       }
     }""",
-    {"lines": "lines"}, PARTS, struct="raot_dot_parts",
+    {"lines": "lines"}, PART_FORMS, PARTS, struct="raot_dot_parts",
 )  # fmt: skip
-BLOCKS = {"_parts": (4, 8), "16": (16, 4), "_asimd": (32, 4), "_s16": (4, 4), "_mve": (4, 16)}
+BLOCKS = {
+    "16": (16, 4), "_asimd": (32, 4), "_s16": (4, 4), "_mve": (4, 16), "_parts_mve": (4, 8),
+    "_parts_s16": (2, 4),
+}  # fmt: skip
 """Columns and steps of a block of weights, by the form of the micro-kernel."""
-DOTS = {form: _dots(form, *map(str, block)) for form, block in BLOCKS.items() if form != "_parts"}
+DOTS = {form: _dots(form, *map(str, block)) for form in HALVES for block in [BLOCKS[form]]}
 MICRO_KERNELS = (
     *FLOAT_PRODUCTS,
     *SPLITS,

@@ -82,9 +82,9 @@ def schedule(
         target = replace(target, code=target.code // 8, compact=True, functions=0, scans=False)
         target = replace(target, separate=False, float_channels=0)
     if optimize != "speed":  # kernels that are merged for memory may be no products by themselves
-        target = replace(target, parts=False)
+        target = replace(target, parts="")
     if numerics == "ordered":
-        target = replace(target, partial_sums=1, functions=0, separate=False, parts=False)
+        target = replace(target, partial_sums=1, functions=0, separate=False, parts="")
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
         target = replace(target, sums=0)
     if numerics == "blocked":

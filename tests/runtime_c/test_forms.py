@@ -17,7 +17,8 @@ from tests.conftest import ROOT
 
 INCLUDE = ROOT / "runtime_c" / "include"
 PARTS = (
-    "dot_parts_mve.h", "functions_mve.h", "functions_x86.h", "multiply_mve.h", "multiply_vfp.h",
+    "functions_mve.h", "functions_x86.h", "multiply_mve.h", "multiply_vfp.h",
+    *(f"dot_parts_{form}.h" for form in ("dsp", "mve")),
     *(f"multiply_groups_{form}.h" for form in ("avx512", "lanes", "mve", "vfp")),
     *(f"multiply_half_{form}.h" for form in ("mve", "vfp")),
     *(f"dot4_u8_{form}.h" for form in ("vnni", "widened")),

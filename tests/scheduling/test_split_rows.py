@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows that are split into integers for products with weights in groups: as exact as another order
-of the sum, whatever the rows hold, and the C on a core with Helium has the bits of its meaning."""
+of the sum, whatever the rows hold, and the C on a core has the bits of its meaning."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ UNIT = 2.0**-24
 TARGETS = {target.name: target for target in all_targets()}
 KINDS = [(8, 32), (4, 32), (8, 64), (4, 96)]
 """Bits of the weights and steps of a group."""
+BOARDS = {"mve": "mps3-an547", "dsp": "mps2-an386"}
+"""Targets that split rows."""
+CASES = [(*kind, "mve") for kind in KINDS] + [(8, 64, "dsp"), (4, 32, "dsp")]
+each_target = pytest.mark.parametrize("target", BOARDS)
 
 
 @cache
@@ -70,14 +74,16 @@ def interpreted(made: Module, x: Floats) -> Floats:
 
 
 @cache
-def plain(bits: int, group: int) -> Module:
-    return fma.run(fuse(lower(module(bits, group))).module, TARGETS["mve"])
+def plain(bits: int, group: int, target: str) -> Module:
+    return fma.run(fuse(lower(module(bits, group))).module, TARGETS[target])
 
 
 @cache
-def split(bits: int, group: int, optimize: str = "speed", numerics: str = "blocked") -> Module:
+def split(
+    bits: int, group: int, target: str, optimize: str = "speed", numerics: str = "blocked"
+) -> Module:
     lowered = fuse(lower(module(bits, group))).module
-    return schedule(lowered, TARGETS["mve"], optimize, numerics)
+    return schedule(lowered, TARGETS[target], optimize, numerics)
 
 
 def splits(made: Module) -> bool:
@@ -106,8 +112,8 @@ def finite_rows() -> Floats:
     return x.astype(np.float32)
 
 
-@pytest.mark.parametrize(("bits", "group"), KINDS)
-def test_errors_are_those_of_another_order(bits: int, group: int) -> None:
+@pytest.mark.parametrize(("bits", "group", "target"), CASES)
+def test_errors_are_those_of_another_order(bits: int, group: int, target: str) -> None:
     """Within what 32 roundings of a sum and one for each group may be, element by element."""
     x = finite_rows()
     data = constants(bits, group)
@@ -116,7 +122,7 @@ def test_errors_are_those_of_another_order(bits: int, group: int) -> None:
     wide = x.astype(np.float64)
     roundings = 32 + len(data["s"]) + 2
     allowed = roundings * UNIT * (np.abs(wide) @ np.abs(weights)) + DEPTH * 2.0**-149
-    made = split(bits, group)
+    made = split(bits, group, target)
     assert splits(made)
     found = interpreted(made, x)
     fits = np.abs(wide) @ np.abs(weights) < 2.0**127
@@ -129,23 +135,24 @@ def test_usual_errors_are_smaller_than_those_of_the_loops() -> None:
     data = constants(8, 32)
     scales = np.repeat(data["s"].astype(np.float64), 32, axis=0)[:DEPTH]
     exact = x.astype(np.float64) @ (data["w"] * scales)
-    ours, theirs = (np.abs(interpreted(made(8, 32), x) - exact) for made in (split, plain))
+    ours, theirs = (np.abs(interpreted(made(8, 32, "mve"), x) - exact) for made in (split, plain))
     assert np.median(ours) < np.median(theirs)
 
 
-@pytest.mark.parametrize(("bits", "group"), KINDS)
-def test_rows_that_are_not_finite(bits: int, group: int) -> None:
+@pytest.mark.parametrize(("bits", "group", "target"), CASES)
+def test_rows_that_are_not_finite(bits: int, group: int, target: str) -> None:
     x = finite_rows()
     x[0, 3], x[1, 70], x[2, 5], x[3, 7] = np.nan, np.inf, -np.inf, np.inf  # w[7] is 0
     x[4] = x[13]  # sums of the largest numbers overflow in one order and not in another
     x[4, 33:35] = np.inf, -np.inf
-    found, wanted = (interpreted(made(bits, group), x) for made in (split, plain))
+    found, wanted = (interpreted(made(bits, group, target), x) for made in (split, plain))
     assert (np.isnan(found) == np.isnan(wanted)).all()
     assert (np.isinf(found) == np.isinf(wanted)).all()
     assert (found[np.isinf(wanted)] == wanted[np.isinf(wanted)]).all()
 
 
-def test_heads_are_columns() -> None:
+@each_target
+def test_heads_are_columns(target: str) -> None:
     """Wherever their results go, with any number of rows and with one."""
     rng = np.random.default_rng(0)
     data = {
@@ -153,11 +160,13 @@ def test_heads_are_columns() -> None:
         "s": rng.uniform(0.1, 1, (2, 60)).astype(np.float32),
     }
     x = rng.normal(size=(7, 64)).astype(np.float32)
-    every, one = (interpreted(heads(size, data), rows) for size, rows in (("n", x), ("1", x[3:4])))
+    every, one = (
+        interpreted(heads(size, data, target), rows) for size, rows in (("n", x), ("1", x[3:4]))
+    )
     assert every[:, 3:4].tobytes() == one.tobytes()
 
 
-def heads(size: str, data: dict[str, NDArray[Any]]) -> Module:
+def heads(size: str, data: dict[str, NDArray[Any]], target: str) -> Module:
     made = parse(f"""
     symbol n in 1..9
     const %w: i8[64, 60] = splat 1
@@ -169,46 +178,52 @@ def heads(size: str, data: dict[str, NDArray[Any]]) -> Module:
       return %y
     }}""")
     known = tuple(replace(constant, data=data[constant.name]) for constant in made.constants)
-    scheduled = schedule(fuse(lower(replace(made, constants=known))).module, TARGETS["mve"])
+    scheduled = schedule(fuse(lower(replace(made, constants=known))).module, TARGETS[target])
     assert splits(scheduled)
     return scheduled
 
 
-def test_a_row_alone_has_the_same_bits() -> None:
+@each_target
+def test_a_row_alone_has_the_same_bits(target: str) -> None:
     """Of a model for one row, which has no loop of rows."""
     x = finite_rows()
     made = module(8, 32)
     text = str(made).replace("symbol n in 1..40", "").replace("f32[n, ", "f32[1, ")
     alone = parse(text, constants=constants(8, 32))
-    fixed = schedule(fuse(lower(alone)).module, TARGETS["mve"])
+    fixed = schedule(fuse(lower(alone)).module, TARGETS[target])
     assert splits(fixed)
-    assert interpreted(fixed, x[2:3]).tobytes() == interpreted(split(8, 32), x)[2:3].tobytes()
+    every = interpreted(split(8, 32, target), x)
+    assert interpreted(fixed, x[2:3]).tobytes() == every[2:3].tobytes()
 
 
 @pytest.mark.parametrize(
     ("optimize", "numerics"), [("size", "blocked"), ("memory", "blocked"), ("speed", "ordered")]
 )
 def test_other_options_keep_the_order_of_the_loops(optimize: str, numerics: str) -> None:
-    made, x = split(8, 32, optimize, numerics), finite_rows()
+    made, x = split(8, 32, "mve", optimize, numerics), finite_rows()
     assert not splits(made)
-    assert interpreted(made, x).tobytes() == interpreted(plain(8, 32), x).tobytes()
+    assert interpreted(made, x).tobytes() == interpreted(plain(8, 32, "mve"), x).tobytes()
 
 
+SHORT = ((8, 32, "mve"), (4, 96, "mve"), (4, 96, "dsp"))
 ON_BOARD = [
-    pytest.param(*kind, marks=() if kind in ((8, 32), (4, 96)) else pytest.mark.long)
+    pytest.param(*kind, target, marks=() if (*kind, target) in SHORT else pytest.mark.long)
     for kind in KINDS
+    for target in BOARDS
 ]
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize(("bits", "group"), ON_BOARD)
-def test_c_has_the_bits_of_its_meaning(bits: int, group: int) -> None:
+@pytest.mark.parametrize(("bits", "group", "target"), ON_BOARD)
+def test_c_has_the_bits_of_its_meaning(bits: int, group: int, target: str) -> None:
     """However many rows there are, with elements of every size."""
     options = driver.Options(name="m")
-    project = driver.compile_model(module(bits, group), "mps3-an547", options)
+    project = driver.compile_model(module(bits, group), BOARDS[target], options)
     made = project.plan.module
     assert splits(made)
-    x = np.delete(finite_rows(), 3, axis=0)  # vectors take subnormal numbers for 0
+    x = finite_rows()
+    if target == "mve":
+        x = np.delete(x, 3, axis=0)  # vectors take subnormal numbers for 0
     x[0, 3], x[1, 70] = np.nan, np.inf
     wanted = interpreted(made, x)
     samples = [{"x": x}, {"x": x[1:2]}, {"x": x[9:12]}]

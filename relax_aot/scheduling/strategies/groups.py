@@ -65,15 +65,17 @@ PAIRED = ("_s16",)
 """Forms whose weights of 8 bits are halfwords of two steps each."""
 COLUMN_PAIRS = ("_asimd",)
 """Forms whose bytes hold weights of 4 bits of two columns, of the first one with 8 added."""
-PARTS = "_parts"
-"""The form of weights for activations that are split into two integers."""
 WIDEST_PARTS = 4 * COLUMNS
 """Columns of one call: what it does for small elements is done for all of them."""
 DEEPEST_PARTS = 4096
 """Steps of the longest row that is split: its parts take 16 KB."""
-ORDERS = {"_s16": (0, 4, 2, 6, 1, 5, 3, 7)}
-"""Steps of a block of weights of 4 bits: those in the low halves of its bytes, then the others."""
-RAISED = {PARTS: (0, 1, 2, 3, 4, 5, 6, 7), "_s16": (0, 1, 2, 3, 4, 6)}
+ORDERS = {
+    ("_s16", 4): (0, 4, 2, 6, 1, 5, 3, 7),
+    ("_parts_s16", 4): (0, 4, 1, 5, 2, 6, 3, 7),
+    ("_parts_s16", 8): (0, 2, 1, 3),
+}
+"""Steps of a block, by form and bits. Of 4 bits, those in the low halves of its bytes are first."""
+RAISED = {"_s16": (0, 1, 2, 3, 4, 6), "_parts_mve": range(8), "_parts_s16": range(8)}
 """Steps of a block whose weights of 4 bits have 8 added."""
 
 
@@ -278,19 +280,19 @@ def packed_blocks(found: Grouped, w: Writer, form: str) -> Buffer:
     columns, steps = BLOCKS[form]
     name, panels = found.w.buffer.name, -(-found.columns // COLUMNS)
     count, width = panels * COLUMNS // columns, columns
-    depth = round_up(found.depth, LEAST_GROUP if form == PARTS else found.group)
+    depth = round_up(found.depth, LEAST_GROUP if form.startswith("_parts") else found.group)
     is_shared = found.bits == 4 and form in COLUMN_PAIRS
     per_block = steps if is_shared else steps * 8 // found.bits
 
     def values(data: Arrays) -> Array:
         whole = padded(data[name].astype(np.int8), (depth, panels * COLUMNS))
         blocks = whole.reshape(depth // per_block, per_block, count, width).transpose(2, 0, 3, 1)
-        if found.bits == 8:
-            return pairs(blocks) if form in PAIRED else np.asarray(blocks)
         if is_shared:
             first, second = np.split(blocks, 2, axis=2)
             return halves(np.bitwise_xor(first, np.int8(8)), second)
-        order = np.array(ORDERS.get(form, range(per_block)))
+        order = np.array(ORDERS.get((form, found.bits), range(per_block)))
+        if found.bits == 8:
+            return pairs(blocks) if form in PAIRED else np.asarray(blocks[..., order])
         raised = np.isin(order, RAISED.get(form, ())).astype(np.int8) * np.int8(8)
         return halves(*np.split(np.bitwise_xor(blocks[..., order], raised), 2, axis=-1))
 
@@ -339,7 +341,7 @@ def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
         return None
     if found.x.dtype is DType.F32:
         if target.parts and _splits(found, context):
-            return partial(_emit_parts, found, w)
+            return partial(_emit_parts, target.parts, found, w)
         return partial(_emit, found, w, target.group_rows or target.rows, _multiply)
     if found.own is not None and found.scale.dtype is not DType.F16:
         return None
@@ -442,13 +444,14 @@ def _splits(found: Grouped, context: Context) -> bool:
     return found.group % LEAST_GROUP == 0 and finite and found.depth <= DEEPEST_PARTS
 
 
-def _emit_parts(found: Grouped, w: Writer) -> None:
+def _emit_parts(form: str, found: Grouped, w: Writer) -> None:
     """Each row is split once, and multiplied by all panels of columns."""
     x, column = found.x, found.column
     lines, padded_columns = -(-found.depth // LEAST_GROUP), round_up(found.columns, COLUMNS)
-    weights, scales = packed_blocks(found, w, PARTS), packed_scales(found, w)
+    weights, scales = packed_blocks(found, w, f"_parts{form}"), packed_scales(found, w)
+    block_columns, steps = BLOCKS[f"_parts{form}"]
     split = {
-        "parts": w.buffer("parts", DType.I16, lines * 4, 2, 8),
+        "parts": w.buffer("parts", DType.I16, lines * LEAST_GROUP // steps, 2, steps),
         "units": w.buffer("units", DType.F32, lines),
         "small": w.buffer("small", DType.I32, lines),
     }
@@ -458,15 +461,15 @@ def _emit_parts(found: Grouped, w: Writer) -> None:
     sizes = {"lines": lines, "group_lines": found.group // LEAST_GROUP, "depth": found.depth}
     with w.nest([lp for lp in found.nest.loops if lp != column]):
         left = moved(x, {found.groups.variable: ZERO, found.steps.variable: ZERO})
-        w.micro(f"raot_split_q{found.bits}_f32", left=left, depth=found.depth, **operands)
+        w.micro(f"raot_split{form}_q{found.bits}_f32", left=left, depth=found.depth, **operands)
         with w.tiles((f"{column.variable}_tile", "width"), found.columns, WIDEST_PARTS) as (
             c,
             width,
         ):
             sums = w.reserve("sums", DType.F32, REGISTER, min(WIDEST_PARTS, padded_columns))
-            panel, blocks = c // COLUMNS, COLUMNS // BLOCKS[PARTS][0]
+            panel, blocks = c // COLUMNS, COLUMNS // block_columns
             w.micro(
-                f"raot_dot_parts_q{found.bits}", sums=sums[(ZERO,)], left=left, columns=width,
+                f"raot_dot_parts{form}_q{found.bits}", sums=sums[(ZERO,)], left=left, columns=width,
                 weights=weights[panel * blocks, ZERO, ZERO, ZERO],
                 scales=scales[panel, ZERO, ZERO], **operands, **sizes,
             )  # fmt: skip
@@ -535,9 +538,9 @@ EXAMPLES = (
         after="""
             kernel @dot(..., %w.packed: u8[8, 4, 4, 8], %s.packed: f32[1, 2, 32]) -> (...) {
               for i in 0..n {
-                micro raot_split_q4_f32(...
+                micro raot_split_mve_q4_f32(...
                 reserve %sums: f32[32]
-                micro raot_dot_parts_q4(...
+                micro raot_dot_parts_mve_q4(...
             ...
             }""",
     ),

@@ -35,9 +35,9 @@ class Target:
     rows of scratch; a target with `partial_sums` lanes (1: none) does so only with ordered sums.
     `dots`: the form of the dot products of quantized bytes with weights in groups
     (microkernels/groups.py; empty: none); products of floats with such weights have tiles of
-    `group_rows` (0: `rows`), for which weights are decoded once, or with `parts` split their rows
-    into integers, which changes bits. With `halves`, vectors convert
-    constants of half precision as tiles read them.
+    `group_rows` (0: `rows`), for which weights are decoded once, or split their rows into integers,
+    which changes bits (`parts`: the form of the micro-kernels; empty: they do not). With `halves`,
+    vectors convert constants of half precision as tiles read them.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
     loops compute them). `scans`: micro-kernels check contiguous indices. `channels_last`: images
     of bytes between kernels have this layout, those of floats with at least `float_channels` (0:
@@ -70,7 +70,7 @@ class Target:
     sums: int = 0
     dots: str = ""
     group_rows: int = 0
-    parts: bool = False
+    parts: str = ""
     halves: bool = False
     partial_sums: int = 1
     functions: int = 0

@@ -15,5 +15,6 @@ TARGET = replace(
     name="dsp",
     needs=("dsp", "fpu"),
     dots="_s16",
+    parts="_s16",
     strategies=(rows, pairs, columns, depthwise_pairs, depthwise),
 )

@@ -9,7 +9,7 @@
 
 #include "mve.h"
 
-static inline int32_t raot_split_peak(const float *left, int32_t count)
+static inline int32_t raot_split_peak_mve(const float *left, int32_t count)
 {
     int32_t peak = 0;
 
@@ -77,13 +77,6 @@ raot_split_whole(int16_t *parts, const float *left, int32_t sums[2])
     return exponent;
 }
 
-static inline void raot_parts_clear(float *sums, int32_t blocks)
-{
-    for (int32_t b = 0; b < blocks; b++) {
-        vst1q_f32(sums + 4 * b, vdupq_n_f32(0.0f));
-    }
-}
-
 /* Eight steps of a line, the last of which may lie behind `count` elements. The sums of the parts
  * are added to `sums`, and the bits of small elements are returned. */
 static inline int32_t raot_split_8(int16_t *parts, const float *left, int32_t count,
@@ -106,12 +99,30 @@ static inline int32_t raot_split_8(int16_t *parts, const float *left, int32_t co
     return (int32_t)small;
 }
 
-/* Adds x times the weights of a step and their scales to the sums of so many blocks, which are
- * `bytes` apart. `is_low`: weights of 4 bits in the low halves. */
+/* As raot_split_line. */
+static inline int32_t raot_split_line_mve(int16_t *parts, const float *left, int32_t count,
+                                          int32_t sums[2], uint32_t *small)
+{
+    const int32_t whole = count == RAOT_PART_STEPS ? raot_split_whole(parts, left, sums) : 0;
+    const int32_t exponent =
+        whole > 0 ? whole : raot_part_exponent(raot_split_peak_mve(left, count));
+    const int32_t steps = whole > 0 ? 0 : RAOT_PART_STEPS;
+    int32_t odd[2] = {0, 0};
+
+    for (int32_t k = 0; k < steps; k += 16) {
+        int16_t *const to = parts + 2 * k;
+        const int32_t first = raot_split_8(to, left + k, count - k, exponent, sums);
+        const int32_t second = raot_split_8(to + 16, left + k + 8, count - k - 8, exponent, odd);
+        *small |= (uint32_t)(first | second << 8) << k;
+    }
+    return exponent;
+}
+
+/* As raot_parts_step. */
 __attribute__((always_inline)) static inline void
-raot_parts_step(const int32_t bits, const int32_t is_low, float *sums, float x,
-                const int8_t *weights, int32_t bytes, const float *scales, int32_t k,
-                int32_t blocks)
+raot_parts_step_mve(const int32_t bits, const int32_t raised, float *sums, float x,
+                    const int8_t *weights, int32_t bytes, const float *scales, int32_t k,
+                    int32_t blocks)
 {
     const int32_t steps = bits == 8 ? 8 : 16;
     const uint32x4_t columns = vidupq_n_u32(0, 8);
@@ -121,8 +132,8 @@ raot_parts_step(const int32_t bits, const int32_t is_low, float *sums, float x,
         const int32x4_t stored = vldrbq_gather_offset_s32(weights, columns);
         int32x4_t weight = stored;
         if (bits == 4) {
-            weight = is_low ? vsubq_n_s32(vandq_s32(stored, vdupq_n_s32(15)), 8)
-                            : vshrq_n_s32(stored, 4);
+            weight = raised != 0 ? vsubq_n_s32(vandq_s32(stored, vdupq_n_s32(15)), 8)
+                                 : vshrq_n_s32(stored, 4);
         }
         const float32x4_t product = vmulq_n_f32(vcvtq_f32_s32(weight), x);
         vst1q_f32(sums, vfmaq_f32(vld1q_f32(sums), product, vld1q_f32(scales)));
@@ -133,7 +144,7 @@ raot_parts_step(const int32_t bits, const int32_t is_low, float *sums, float x,
 }
 
 #if defined(RAOT_ASM_THUMB) && !defined(__OPTIMIZE_SIZE__)
-#define RAOT_PARTS_ASM
+#define RAOT_PARTS_ASM 8 /* steps of blocks */
 /*
  * Adds the integers of some lines to sums of blocks of four columns. This is assembly because GCC
  * does not keep eight sums in registers.
@@ -173,7 +184,7 @@ raot_parts_step(const int32_t bits, const int32_t is_low, float *sums, float x,
     RAOT_PARTS_COLUMN(ADD, "r8", "r0") RAOT_PARTS_COLUMN(ADD, "r10", "r2") \
     RAOT_PARTS_COLUMN(ADD, "r12", "r4") RAOT_PARTS_COLUMN(ADD, "lr", "r6")
 #define RAOT_PARTS_Q4_MVE RAOT_PARTS_SIXTEEN("") RAOT_PARTS_SIXTEEN("a")
-#define RAOT_PARTS_OFFSETS "ldrd r4, r6, [r11], #8\n vsub.i32 q1, q1, r4\n vsub.i32 q0, q0, r6\n"
+#define RAOT_PARTS_OFFSETS "ldrd r4, r6, [r11], #8\n vadd.i32 q1, q1, r4\n vadd.i32 q0, q0, r6\n"
 #define RAOT_PARTS_ASM_MVE(LINE, SETUP, START, OFFSETS, NEXT) \
     __asm volatile( \
         "push {r0, r1, r3, r4, r5, r6, r7, r8, r10, r11, lr}\n" \
@@ -214,11 +225,12 @@ RAOT_NAKED static void raot_parts_lines_q4(
                        RAOT_PARTS_OFFSETS, "ldr r2, [sp, #120]\n add r5, r5, r2\n");
 }
 /* clang-format on */
-#else
-/* Adds the integers of a line to the sums of four columns. */
+#endif
+
+/* As raot_parts_line. */
 __attribute__((always_inline)) static inline void
-raot_parts_line(const int32_t bits, float *sums, const int16_t *parts, float unit,
-                const int32_t *offsets, const int8_t *block, const float *scales)
+raot_parts_line_mve(const int32_t bits, float *sums, const int16_t *parts, float unit,
+                    const int32_t *offsets, const int8_t *block, const float *scales)
 {
     int32_t low[4] = {0, 0, 0, 0};
     int32_t high[4] = {0, 0, 0, 0};
@@ -241,12 +253,11 @@ raot_parts_line(const int32_t bits, float *sums, const int16_t *parts, float uni
     int32x4_t lower = vld1q_s32(low);
     int32x4_t upper = vld1q_s32(high);
     if (bits == 4) {
-        lower = vsubq_n_s32(lower, offsets[0]);
-        upper = vsubq_n_s32(upper, offsets[1]);
+        lower = vaddq_n_s32(lower, offsets[0]);
+        upper = vaddq_n_s32(upper, offsets[1]);
     }
     const float32x4_t value = vaddq_f32(vcvtq_f32_s32(upper), vcvtq_n_f32_s32(lower, 16));
     vst1q_f32(sums, vfmaq_f32(vld1q_f32(sums), vmulq_n_f32(value, unit), vld1q_f32(scales)));
 }
-#endif
 
 #endif
