@@ -3,9 +3,10 @@
 
 The builder folds as it goes, except where weights of bytes or of half precision would grow into
 floats. Those stay in their small form when every reader decodes them as it reads, which is what
-fusion does for products and convolutions; for other readers they are decoded here. Weights of half
-precision stay small in modules with `keeps_half` only, and for readers that convert them once for a
-tile.
+fusion does for products and convolutions; for other readers they are decoded here.
+
+In modules with `keeps_half`, weights that are widened from half precision, and otherwise moved at
+most, stay so for readers that convert them once for a tile.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from relax_aot.inference.folding import FOLD_BUDGET_BYTES
+from relax_aot.inference.folding import ENCODED_BYTES, FOLD_BUDGET_BYTES
 from relax_aot.ir.example import Example
-from relax_aot.ir.graph import Call, Constant, Function, Module
+from relax_aot.ir.graph import Call, Constant, Function, Module, attrs_of
+from relax_aot.ir.types import DType
 from relax_aot.ops import all_ops, has
 from relax_aot.ops._op import Trait, depends_on_sizes
 
@@ -52,6 +54,8 @@ EXAMPLES = (
     ),
 )
 
+WIDE = attrs_of({"to": DType.F32, "saturate": False})
+
 
 def run(module: Module) -> Module:
     constants = dict(module.constant_table)
@@ -61,18 +65,80 @@ def run(module: Module) -> Module:
 
 def _fold(function: Function, constants: dict[str, Constant], keeps_half: bool) -> Function:
     fixed = _fixed(function, constants)
-    encoded = _encoded(function, fixed, constants, keeps_half)
+    encoded = _encoded(function, fixed, constants)
+    narrow = _narrow(function, fixed, constants) if keeps_half else {}
+    folded = {
+        out.name
+        for call in function.body
+        if _results(call) <= fixed and not _results(call) <= encoded
+        for out in call.outs
+    }
+    read = {
+        value.name
+        for call in function.body
+        if folded.intersection(_results(call))
+        for value in call.inputs
+    }
+    known = dict(constants)
     body: list[Call] = []
     for call in function.body:
-        names = {o.name for o in call.outs}
         found = None
-        if names <= fixed and not names <= encoded:
-            found = _evaluated(call, constants)
+        unread = call.op == "cast" and _results(call) <= narrow.keys() - read
+        if folded.intersection(_results(call)) and not unread:
+            found = _evaluated(call, known)
         if found is None:
             body.append(call)
             continue
-        constants |= {constant.name: constant for constant in found}
+        known |= {constant.name: constant for constant in found}
+        kind = narrow.get(call.outs[0].name)
+        half = None if kind is None else _narrowed(found[0], kind)
+        if half is not None:
+            constants[half.name] = half
+            body.append(replace(call, op="cast", args=(half.var,), attrs=WIDE))
+        else:
+            constants |= {constant.name: constant for constant in found}
     return replace(function, body=tuple(body))
+
+
+def _results(call: Call) -> set[str]:
+    return {out.name for out in call.outs}
+
+
+def _narrow(
+    function: Function, fixed: set[str], constants: dict[str, Constant]
+) -> dict[str, DType]:
+    """Of those, the ones that hold elements of constants of half precision, with their type, and
+    that only products read which convert them."""
+    kinds = {n: c.type.dtype for n, c in constants.items() if c.type.dtype.is_half}
+    users: dict[str, list[Call]] = {}
+    for call in function.body:
+        if fixed.isdisjoint(_results(call)):
+            for value in call.inputs:
+                users.setdefault(value.name, []).append(call)
+            continue
+        given = {kinds.get(value.name) for value in call.inputs if value.type.dtype.is_float}
+        exact = call.op == "cast" or all_ops()[call.op].is_exact(dict(call.attrs))
+        if exact and len(given) == 1 and (kind := given.pop()) is not None:
+            kinds |= dict.fromkeys((out.name for out in call.outs if out.type.dtype.is_float), kind)
+    return {
+        out.name: kinds[out.name]
+        for call in function.body
+        for out in call.outs[:1]
+        if out.name in kinds and out.name in users and out.type.dtype is DType.F32
+        if out.type.bytes.constant > 2 * ENCODED_BYTES
+        if all(has(user.op, Trait.WIDENS) for user in users[out.name])
+    }
+
+
+def _narrowed(constant: Constant, dtype: DType) -> Constant | None:
+    """The same elements in half precision; None where another cast rounded them to other ones."""
+    wide = np.asarray(constant.data)
+    with np.errstate(all="ignore"):
+        data = wide.astype(dtype.numpy)
+    if not np.array_equal(data.astype(wide.dtype), wide, equal_nan=True):
+        return None
+    type_ = replace(constant.type, dtype=dtype)
+    return Constant(f"{constant.name}.{dtype.value}", type_, data)
 
 
 def _fixed(function: Function, constants: dict[str, Constant]) -> set[str]:
@@ -104,9 +170,7 @@ def _stored_bytes(constant: Constant) -> int:
     return int(data.dtype.itemsize if splat else data.nbytes)
 
 
-def _encoded(
-    function: Function, fixed: set[str], constants: dict[str, Constant], keeps_half: bool
-) -> set[str]:
+def _encoded(function: Function, fixed: set[str], constants: dict[str, Constant]) -> set[str]:
     """Of those, the ones that take less memory in their small form, and that only decoding readers
     use, directly or through each other."""
     smaller = _smaller(function, fixed, constants)
@@ -118,13 +182,10 @@ def _encoded(
     encoded: set[str] = set()
     for call in reversed(function.body):
         for out in call.outs:
-            if out.name not in smaller:
+            if smaller.get(out.name, "") in ("", *half):
                 continue
-            decoding = Trait.CONTRACTION  # it reads an operand through a cheap formula
-            if smaller[out.name] in half:
-                decoding = Trait.WIDENS if keeps_half else Trait.NONE
             uses = readers.get(out.name, [])
-            if uses and all(_decodes(use, encoded, fixed, decoding) for use in uses):
+            if uses and all(_decodes(use, encoded, fixed) for use in uses):
                 encoded.add(out.name)
     return encoded
 
@@ -150,10 +211,10 @@ def _smaller(function: Function, fixed: set[str], constants: dict[str, Constant]
     return found
 
 
-def _decodes(use: Call, encoded: set[str], fixed: set[str], decoding: Trait) -> bool:
+def _decodes(use: Call, encoded: set[str], fixed: set[str]) -> bool:
     if use.outs[0].name in fixed:
         return use.outs[0].name in encoded
-    return has(use.op, decoding)
+    return has(use.op, Trait.CONTRACTION)  # it reads an operand through a cheap formula
 
 
 def _evaluated(call: Call, constants: dict[str, Constant]) -> list[Constant] | None:
