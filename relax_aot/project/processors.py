@@ -9,12 +9,22 @@ that compile every file next to the header.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView
 from relax_aot.project.board import Board
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A condition in C that a program tests while it runs, what it includes for it, and the
+    functions that it calls."""
+
+    condition: str
+    header: str = ""
+    functions: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +35,7 @@ class Processors:
     name: str
     title: str
     options: tuple[str, ...]
-    tests: tuple[str, ...]
+    tests: tuple[Test, ...]
     macro: bytes = b""
 
     @property
@@ -54,10 +64,6 @@ class Architecture:
     native: str
     """The option that compiles for the processor of this machine."""
     kinds: tuple[Processors, ...]
-    test_header: str = ""
-    """What the tests include."""
-    test_code: str = ""
-    """C functions that the tests call."""
 
     def used_by(self, headers: Mapping[str, bytes]) -> Architecture | None:
         """With the processors that C with these headers profits from."""
@@ -65,32 +71,56 @@ class Architecture:
         return replace(self, kinds=tuple(kinds)) if kinds else None
 
     @property
+    def test_headers(self) -> tuple[str, ...]:
+        return self._of_tests(lambda test: test.header)
+
+    @property
+    def test_functions(self) -> tuple[str, ...]:
+        return self._of_tests(lambda test: test.functions)
+
+    def _of_tests(self, part: Callable[[Test], str]) -> tuple[str, ...]:
+        """What is not empty, once each."""
+        parts = dict.fromkeys(part(test) for kind in self.kinds for test in kind.tests)
+        return tuple(one for one in parts if one)
+
+    @property
     def kind_titles(self) -> str:
-        return " and ".join(f"processors with {kind.title}" for kind in reversed(self.kinds))
+        *others, last = (f"processors with {kind.title}" for kind in reversed(self.kinds))
+        return f"{', '.join(others)} and {last}" if others else last
 
 
 def _x86(name: str, title: str, *features: str) -> Processors:
-    tests = tuple(f'__builtin_cpu_supports("{feature}")' for feature in features)
+    tests = tuple(Test(f'__builtin_cpu_supports("{feature}")') for feature in features)
     return Processors(name, title, tuple(f"-m{feature}" for feature in features), tests)
 
 
-_AVX2 = ("avx2", "fma")
-_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
-X86_64 = Architecture(
-    "x86_64",
-    "x86-64",
-    'CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$"',
-    "-march=native",
-    (
-        _x86("avx512", "AVX-512 and VNNI", *_AVX2, *_AVX512),
-        _x86("avx2", "AVX2 and FMA", *_AVX2),
-    ),
+# Older compilers do not know the names of these two in tests. Processors with AVX2 have leaf 7 of
+# CPUID, and whether the system keeps the registers is part of the test of AVX2.
+_AVXVNNI = Test(
+    "has_vnni_of_avx()",
+    "<cpuid.h>",
+    """\
+static inline int has_vnni_of_avx(void)
+{
+#if defined(__clang__) || __GNUC__ < 11
+    unsigned int a, b, c, d;
+
+    __cpuid_count(7, 0, a, b, c, d);
+    if (a == 0) {
+        return 0;
+    }
+    __cpuid_count(7, 1, a, b, c, d);
+    return (a & 0x10U) != 0;
+#else
+    return __builtin_cpu_supports("avxvnni");
+#endif
+}
+""",
 )
-# F16C converts half precision. Compilers before GCC 11 do not know its name in tests.
-X86_64_HALF = replace(
-    X86_64,
-    test_header="<cpuid.h>",
-    test_code="""\
+_F16C = Test(
+    "has_f16c()",
+    "<cpuid.h>",
+    """\
 static inline int has_f16c(void)
 {
     unsigned int a, b, c, d;
@@ -98,15 +128,35 @@ static inline int has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 """,
+)
+_AVX2 = ("avx2", "fma")
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
+_WITH_AVX2 = _x86("avx2", "AVX2 and FMA", *_AVX2)
+X86_64 = Architecture(
+    "x86_64",
+    "x86-64",
+    'CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$"',
+    "-march=native",
+    (
+        _x86("avx512", "AVX-512 and VNNI", *_AVX2, *_AVX512),
+        Processors(
+            "avxvnni", "AVX-VNNI", (*_WITH_AVX2.options, "-mavxvnni"),
+            (*_WITH_AVX2.tests, _AVXVNNI), b"__AVXVNNI__",
+        ),
+        _WITH_AVX2,
+    ),
+)  # fmt: skip
+X86_64_HALF = replace(
+    X86_64,
     kinds=tuple(
-        replace(kind, options=(*kind.options, "-mf16c"), tests=(*kind.tests, "has_f16c()"))
+        replace(kind, options=(*kind.options, "-mf16c"), tests=(*kind.tests, _F16C))
         for kind in X86_64.kinds
     ),
 )
 # The bits of Linux's <asm/hwcap.h>, which older C libraries lack: HWCAP_ASIMDDP, HWCAP2_I8MM.
 _DOTPROD, _I8MM = (
-    "(getauxval(AT_HWCAP) & (1UL << 20)) != 0",
-    "(getauxval(AT_HWCAP2) & (1UL << 13)) != 0",
+    Test(f"(getauxval({name}) & (1UL << {bit})) != 0", "<sys/auxv.h>")
+    for name, bit in (("AT_HWCAP", 20), ("AT_HWCAP2", 13))
 )
 AARCH64 = Architecture(
     "aarch64",
@@ -124,7 +174,6 @@ AARCH64 = Architecture(
             b"__ARM_FEATURE_DOTPROD",
         ),
     ),
-    "<sys/auxv.h>",
 )  # fmt: skip
 _ANY = Processors("any", "any processor", (), ())
 
