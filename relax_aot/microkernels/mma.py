@@ -56,10 +56,11 @@ PRODUCTS = micro_kernels(
 WIDTHS: Parameters = {"width": ("8", "4", "2"), "of": ("", "4", "2")}
 COPIES = micro_kernels(
     "mma.cuh",
-    """count 0..$width, ahead 0..~64 by $width
-    kernel @raot_copy_async${of}_$T(%from: $T[min(1, count) * ahead + count]) -> (%to: $T[$width]) {
+    """count 0..$width, ahead 0..~64 by $width, far 0..~64 by $width
+    kernel @raot_copy_async${of}_$T(%from: $T[min(1, count) * ahead + count]) ->
+      (%to: $T[far + $width]) {
       for i in 0..$width {
-        %to[i] = select((index(i) < index(count)), %from[ahead + i], 0.0:$T)
+        %to[far + i] = select((index(i) < index(count)), %from[ahead + i], 0.0:$T)
       }
     }""",
     HALVES,

@@ -88,10 +88,10 @@ LINE_SUMS = (
 lane has those of its sums: two rows, or two columns of two matrices."""
 COPIES = micro_kernels(
     "mma_bytes.cuh",
-    """count 0..16, ahead 0..~64 by 16
-    kernel @raot_copy_async_$T(%from: $T[min(1, count) * ahead + count]) -> (%to: $T[16]) {
+    """count 0..16, ahead 0..~64 by 16, far 0..~64 by 16
+    kernel @raot_copy_async_$T(%from: $T[min(1, count) * ahead + count]) -> (%to: $T[far + 16]) {
       for i in 0..16 {
-        %to[i] = select((index(i) < index(count)), %from[ahead + i], 0:$T)
+        %to[far + i] = select((index(i) < index(count)), %from[ahead + i], 0:$T)
       }
     }""",
     BYTES,

@@ -56,10 +56,10 @@ PRODUCTS = micro_kernels(
 )
 COPIES = micro_kernels(
     "mma_tf32.cuh",
-    """count 0..4, ahead 0..~64 by 4
-    kernel @raot_copy_async_f32(%from: f32[min(1, count) * ahead + count]) -> (%to: f32[4]) {
+    """count 0..4, ahead 0..~64 by 4, far 0..~64 by 4
+    kernel @raot_copy_async_f32(%from: f32[min(1, count) * ahead + count]) -> (%to: f32[far + 4]) {
       for i in 0..4 {
-        %to[i] = select((index(i) < index(count)), %from[ahead + i], 0.0:f32)
+        %to[far + i] = select((index(i) < index(count)), %from[ahead + i], 0.0:f32)
       }
     }""",
 )

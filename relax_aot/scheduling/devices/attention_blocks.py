@@ -63,9 +63,12 @@ class Blocks:
         return self.matrices * own + ADDRESSES
 
 
-BLOCKS = tuple(Blocks(4, *size) for size in ((2, 64), (2, 48), (1, 64), (1, 48), (1, 32), (1, 16)))
-"""The first that fits in shared memory and registers is taken; two matrices of queries only where
-there are more queries than a block has with one."""
+BLOCKS = (
+    *(Blocks(4, 2, keys) for keys in (64, 48)),
+    *(Blocks(warps, 1, keys) for keys in (64, 48, 32, 16) for warps in (8, 4)),
+)
+"""The first that fits in shared memory and registers is taken; those with more queries than others
+only where there are more. Keys and values are copied once for all queries of a block."""
 
 
 def mask_of(score: Score, product: Product, by_bits: Sequence[Expr]) -> str:

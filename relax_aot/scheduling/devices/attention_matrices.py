@@ -74,7 +74,7 @@ from relax_aot.scheduling.devices.attention_scores import (
     reduced,
     with_locals,
 )
-from relax_aot.scheduling.devices.attention_seen import AHEAD, NEAR, Range, range_of, seen_of
+from relax_aot.scheduling.devices.attention_seen import AHEAD, NEAR, Range, range_of, seen_of, slope
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vectors
 from relax_aot.scheduling.devices.operands import (
     At,
@@ -125,10 +125,11 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
     more = GATHERED * sum(vector == 0 for vector in sides)
     if mask == "bits" and pair.values.found.left.dtype is DType.F32:
         more += REST
+    fewest = min(size.queries for size in sizes)
     for size in sizes:
         fits = size.registers(depth, width, mask) + more <= ROOM
         fits = fits and size.bytes(depth, width) <= target.shared
-        if fits and (size.matrices == 1 or size.warps * ROWS < rows):
+        if fits and (size.queries == fewest or fewest < rows):
             bits = tuple(words_of(w, pair.scores, conditions, (size.queries, size.keys)))
             _Launch(w, size, pair, kind, depth, width, bits, is_far(score)).emit()
             return True
@@ -143,21 +144,27 @@ def _type(product: Product, load: Load) -> DType:
 @dataclass(frozen=True, slots=True)
 class _Registers:
     """Of the lanes of a warp, for each matrix of queries. `rest`: what weights lose by rounding,
-    where a model computes them as floats. `sums`: of values, and in the columns behind them, of the
-    powers alone, which multiply `ones`. `last`: the maximum of the blocks
-    before, whose sums are multiplied by `factor`. `places`: of the loops over rows that scores
-    depend on, where these take divisions."""
+    where a model computes them as floats. `sums`: of values. `whole`: of the powers alone; those of
+    one block are a product with `ones`. `last`: the maximum of the blocks before, whose sums are
+    multiplied by `factor`. `places`: of the loops over rows that scores depend on, where these take
+    divisions."""
 
     queries: Buffer
     scores: Buffer
     weights: Buffer
     rest: Buffer | None
     sums: Buffer
+    whole: Buffer
     peak: Buffer
     last: Buffer
     factor: Buffer
     ones: Buffer
     places: Buffer | None
+
+    @property
+    def parts(self) -> tuple[Buffer, ...]:
+        """Of the weights."""
+        return (self.weights,) if self.rest is None else (self.weights, self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +283,7 @@ class _Launch:
         if not at.whole and not self._even:
             self._shut(memory, at.key, next_key)
         self._powers(memory, at.rate)
+        self._add_powers(memory)
         w.micro("raot_wait_older_copies")
         w.add(Barrier("warp"))
         self._add(memory, sides[1])
@@ -286,19 +294,21 @@ class _Launch:
         def lanes(name: str, dtype: DType, *shape: int) -> Buffer:
             return w.reserve(name, dtype, "lane", LANES, *shape)
 
-        peak, last, factor = (
-            lanes(name, DType.F32, count * 2) for name in ("peak", "last", "factor")
+        whole, peak, last, factor = (
+            lanes(name, DType.F32, count * 2) for name in ("whole", "peak", "last", "factor")
         )
         queries = lanes("queries", kind, count, self.depth // STEPS, VECTOR)
         scores = lanes("scores", DType.F32, count, keys // COLUMNS, 4)
         weights = lanes("weights", kind, count, keys // STEPS, VECTOR)
         floats = self.pair.values.found.left.dtype is DType.F32
         rest = lanes("rest", kind, count, keys // STEPS, VECTOR) if floats else None
-        sums = lanes("sums", DType.F32, count, self.width // COLUMNS + 1, 4)
+        sums = lanes("sums", DType.F32, count, self.width // COLUMNS, 4)
         ones = lanes("ones", kind, 4)
         moving = len(self.moving)
         places = lanes("places", DType.I32, count * 2, moving) if moving else None
-        return _Registers(queries, scores, weights, rest, sums, peak, last, factor, ones, places)
+        return _Registers(
+            queries, scores, weights, rest, sums, whole, peak, last, factor, ones, places
+        )
 
     @property
     def moving(self) -> tuple[For, ...]:
@@ -348,7 +358,7 @@ class _Launch:
         with self._lane() as lane, w.range("n", 4) as n:
             w.add(Store(memory.ones, (lane, n), one))
         with self._lane() as lane, self._rows(lane, at.row) as (m, half, i, row):
-            w.add(Store(memory.peak, (lane, i), floor))
+            w.add(Store(memory.peak, (lane, i), floor), Store(memory.whole, (lane, i), ZERO_F32))
             place_of = {**at.batch, **self._row(row)}
             for number, loop in enumerate(self.moving):
                 assert memory.places is not None
@@ -389,29 +399,45 @@ class _Launch:
         used = indexed_by(expr) if expr is not None else frozenset[str]()
         locals_ = {part for part in parts(expr) if isinstance(part, Local)} if expr else ()
         bits = [one for one in self.bits if one.word in locals_]
-        used |= frozenset[str]().union(*(dim.symbols for dim in at.last))
         by_row, by_key = (
             bool(used & {loop.variable for loop in loops})
             for loops in (product.rows, product.columns)
         )
         with self._lane() as lane, self._rows(lane, at.row) as (m, half, i, row):
             moving = {**at.batch, **(self._places(memory, lane, i, row) if by_row else {})}
-            for number, last in enumerate(at.last):
-                ahead = last.substitute(moving) - at.key - lane % 4 * 2
-                moving[AHEAD.format(number)] = w.let("ahead", ahead, ahead, ahead)
+            steps = [*self._ahead(memory, at, lane, i, row)]
             words = dict[Local, Expr]()
             for one in bits:
                 word = Local(w.fresh("open"), DType.I32)
                 w.add(Declare(word, one.load(at.batch, at.part, at.row + m * ROWS, lane)))
                 words[one.word] = word
             with w.range("j", keys // COLUMNS) as j, w.range("n", 2) as n:
-                moving |= {NUMBER: j * 2 + n, HALF: half, NEAR: j * COLUMNS + n}
+                moving |= {NUMBER: j * 2 + n, HALF: half}
+                for number, (ahead, back) in enumerate(steps):
+                    moving[AHEAD.format(number)] = ahead
+                    moving[NEAR.format(number)] = j * COLUMNS + n - back
                 if by_key:
                     key = at.key + key_of(lane, j, n)
                     if not at.whole:
                         key = clamped(key, self.pair.found.length, keys, w)
                     moving |= split(w, product.columns, key)
                 yield memory.scores[(lane, m, j, half * 2 + n)], moving, words
+
+    def _ahead(
+        self, memory: _Registers, at: _Place, lane: Dim, i: Dim, row: Dim
+    ) -> Iterator[tuple[Dim, Dim]]:
+        """How far each last key of the first row of a lane is ahead of its first key, and those of
+        a row ahead of that: many comparisons of a lane are the same then. Where rows are several
+        loops, those of each row."""
+        w, rows = self.w, self.pair.scores.rows
+        for last in at.last:
+            if len(rows) > 1:
+                places, more = self._places(memory, lane, i, row), ZERO
+            else:
+                places = split(w, rows, row - i * COLUMNS)
+                more = i * COLUMNS * sum(slope(last, loop) or 0 for loop in rows)
+            ahead = last.substitute({**at.batch, **places}) - at.key - lane % 4 * 2
+            yield w.let("ahead", ahead, ahead, ahead), more
 
     def _start_scores(self, memory: _Registers, at: _Place) -> None:
         """What sums of products begin with."""
@@ -509,21 +535,13 @@ class _Launch:
                 w.micro(f"raot_round4_{self.kind.value}", to=half_of, **{"from": place})
                 if memory.rest is not None:
                     self._keep_rest(memory, memory.rest, (lane, m, j))
-            own_sums = self.width // COLUMNS
-            self._scale(memory, lane, (ZERO, own_sums), 1)
-            self._scale(memory, lane, (Dim.of(own_sums), 1), 2)
-
-    def _scale(self, memory: _Registers, lane: Dim, columns: tuple[Dim, int], step: int) -> None:
-        """Multiplies sums by the factors of their rows. `columns`: the first matrix of sums, and
-        how many; of each, columns `step` apart, since all columns of powers alone are equal."""
-        w, sums, (first, count) = self.w, memory.sums, columns
-        with (
-            w.range("m", self.size.matrices) as m, w.range("j", count) as j,
-            w.range("n", 4 // step) as n,
-        ):  # fmt: skip
-            place = sums[(lane, m, first + j, n * step)]
-            scaled = Binary("*", place, memory.factor[(lane, m * 2 + n * step // 2)])
-            w.add(Store(sums, place.index, scaled))
+            with (
+                w.range("m", count) as m, w.range("j", self.width // COLUMNS) as j,
+                w.range("n", 4) as n,
+            ):  # fmt: skip
+                place = memory.sums[(lane, m, j, n)]
+                scaled = Binary("*", place, memory.factor[(lane, m * 2 + n // 2)])
+                w.add(Store(place.buffer, place.index, scaled))
 
     def _keep_rest(self, memory: _Registers, rest: Buffer, place: tuple[Dim, Dim, Dim]) -> None:
         """What four weights lose by rounding."""
@@ -537,27 +555,34 @@ class _Launch:
             **{"from": memory.scores[(*place, ZERO)]},
         )  # fmt: skip
 
+    def _add_powers(self, memory: _Registers) -> None:
+        """Adds the powers of the scores of a block, as products with ones."""
+        w, count = self.w, self.size.matrices
+        powers = w.reserve("powers", DType.F32, "lane", LANES, count, 4)
+        with self._lane() as lane, w.range("m", count) as m, w.range("n", 4) as n:
+            w.add(Store(powers, (lane, m, n), ZERO_F32))
+        with w.range("k", self.size.keys // STEPS) as k, w.range("m", count) as m:
+            for one in memory.parts:
+                own, left = powers[(ZERO, m, ZERO)], one[(ZERO, m, k, ZERO)]
+                self._matrix(own, left, memory.ones[(ZERO, ZERO)])
+        with self._lane() as lane, self._rows(lane, ZERO) as (m, half, i, _):
+            place, own = memory.whole[(lane, i)], powers[(lane, m, half * 2)]  # as all columns
+            total = apply("fma", place, memory.factor[(lane, i)], own)
+            w.add(Store(place.buffer, place.index, total))
+
     def _add(self, memory: _Registers, values: Side) -> None:
         """Adds the values of a block of keys, weighted by the powers of their scores."""
         w = self.w
-        total = Dim.of(self.width // COLUMNS)
-        weights = [memory.weights, *([memory.rest] if memory.rest is not None else [])]
-        with w.range("k", self.size.keys // STEPS) as k:
-            with w.range("j", self.width // STEPS) as j:
-                source = values.shared[values.place(ZERO, j * STEPS, k * STEPS)]
-                self._product(memory.sums, weights, values, source, j, k)
-            with w.range("m", self.size.matrices) as m:
-                for one in weights:
-                    whole = memory.sums[(ZERO, m, total, ZERO)]
-                    self._matrix(whole, one[(ZERO, m, k, ZERO)], memory.ones[(ZERO, ZERO)])
+        with w.range("k", self.size.keys // STEPS) as k, w.range("j", self.width // STEPS) as j:
+            source = values.shared[values.place(ZERO, j * STEPS, k * STEPS)]
+            self._product(memory.sums, memory.parts, values, source, j, k)
 
     def _finish(self, memory: _Registers, row: Dim, warp: Dim, batch: At) -> None:
         """Divides by the sums of the powers, and stores what follows."""
         w, product, size, sums = self.w, self.pair.values, self.size, memory.sums
         with self._lane() as lane:
-            with self._rows(lane, ZERO) as (m, half, _, _):
-                whole = sums[(lane, m, Dim.of(self.width // COLUMNS), half * 2)]
-                divisor = divisor_of(w, self.pair.found, whole)
+            with self._rows(lane, ZERO) as (m, half, i, _):
+                divisor = divisor_of(w, self.pair.found, memory.whole[(lane, i)])
                 with w.range("j", self.width // COLUMNS) as j, w.range("n", 2) as n:
                     place = sums[(lane, m, j, half * 2 + n)]
                     w.add(Store(sums, place.index, Binary("/", place, divisor)))

@@ -18,8 +18,8 @@ from relax_aot.ir.loops import Binary, Cast, Expr, For, Index, Lit, Local, Selec
 from relax_aot.scheduling.devices.operands import At, Product, extent, split
 from relax_aot.scheduling.writer import Writer
 
-NEAR, AHEAD = "_near", "_ahead_{}"
-"""Variables, the second one with the number of the last key."""
+NEAR, AHEAD = "_near_{}", "_ahead_{}"
+"""Variables, with the number of the last key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def seen_of(value: Expr, product: Product) -> Seen | None:
     seen = _seen(value, key.variable, 0)
     outer = {loop.variable for loop in product.rows[:-1]}
     apart = [last for last in seen.last if last.symbols & outer]
-    steady = all(_slope(last, loop) is not None for last in seen.last for loop in row)
+    steady = all(slope(last, loop) is not None for last in seen.last for loop in row)
     known = key.start == ZERO and not apart and steady
     return seen if seen.last and known else None
 
@@ -59,8 +59,8 @@ def _seen(value: Expr, key: str, count: int) -> Seen:
         if last is not None and sums:
             inner = _seen(seen, key, count + len(last))
             numbers = range(count, count + len(last))
-            ahead = [Index(Dim.of(AHEAD.format(number))) for number in numbers]
-            near = [Binary("<=", Index(Dim.of(NEAR)), one) for one in ahead]
+            both = [(NEAR.format(number), AHEAD.format(number)) for number in numbers]
+            near = [Binary("<=", Index(Dim.of(a)), Index(Dim.of(b))) for a, b in both]
             chosen = Select(reduce(partial(Binary, "&&"), near), inner.chosen, other)
             shut = inner.shut and other == Lit(-inf, other.dtype)
             return Seen(inner.value, (*last, *inner.last), shut, chosen)
@@ -97,7 +97,7 @@ def _position(expr: Expr) -> Dim | None:
     return None
 
 
-def _slope(last: Dim, row: For) -> int | None:
+def slope(last: Dim, row: For) -> int | None:
     """How the last key moves with a row; None where it does not by steps of one size."""
     step = last.substitute({row.variable: Dim.of(row.variable) + 1}) - last
     return step.constant if step.is_constant else None
@@ -124,7 +124,7 @@ def range_of(
     ends = {True: list[Dim](), False: list[Dim]()}
     for last in seen.last:
         for most in (True, False):
-            up = not rows or (_slope(last, rows[-1]) or 0) >= 0
+            up = not rows or (slope(last, rows[-1]) or 0) >= 0
             at = {rows[-1].variable: high if up is most else low} if rows else {}
             ends[most].append(last.substitute({**batch, **at}) + 1)
     end = length

@@ -248,10 +248,13 @@ class Side:
             w.add(Bind(name, chosen, ZERO, Dim.of(self.vector), "clamped"))
             w.bounds = w.bounds.with_value(name, ZERO, Dim.of(self.vector))
             count = Dim.of(name)
+        apart = self.place(ZERO, *((ZERO, ZERO) if self.apart else far))
+        begin = self.shared[tuple(a - b for a, b in zip(to.index, apart, strict=True))]
         with w.block() as copied:
             w.micro(
-                f"raot_copy_async{of}_{to.dtype.value}", to=to,
+                f"raot_copy_async{of}_{to.dtype.value}", to=begin,
                 count=w.named("count", count), ahead=w.named("ahead", ahead),
+                far=row_major(apart, self.shared.shape),
                 **{"from": moved(self.load, source)},
             )  # fmt: skip
         if zero or not conditions:

@@ -160,9 +160,10 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
 #endif
 
 #define RAOT_COPY_ASYNC(N, T, BYTES) \
-    static inline void raot_copy_async##N(T *to, const T *from, int32_t count, int32_t ahead) \
+    static inline void raot_copy_async##N(T *to, const T *from, int32_t count, int32_t ahead, \
+                                          int32_t far) \
     { \
-        raot_copy_bytes##BYTES(to, from + ahead, count * (int32_t)sizeof(T)); \
+        raot_copy_bytes##BYTES(to + far, from + ahead, count * (int32_t)sizeof(T)); \
     }
 
 /* clang-format on */
