@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import relax_aot as rx
+from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.fusion import fuse
 from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.parse import parse
@@ -150,6 +151,20 @@ def test_scores_are_those_of_the_model(form: str, blocks: Blocks, tmp_path: Path
         wanted, magnitude = exact(form, given)
         error = np.abs(answer.outputs[0].astype(float) - wanted)
         assert np.all(error <= 2.5 * 2.0**-11 * magnitude + 1e-6)
+
+
+@pytest.mark.slow
+def test_blocks_of_keys_before_a_window_are_left_out() -> None:
+    """An infinite value among them would make results undefined."""
+    kernel, given = device("window", Blocks(1, 1, 16)), feeds(33, 33, 0.3, 0.0)
+    given["v"][:, 3] = np.inf
+    data = [given[buffer.name] for buffer in kernel.inputs]
+    (found,) = run_kernel(kernel, data, {"s": 33, "n": 33})
+    with np.errstate(all="ignore"):
+        given["v"][:, 3] = 0.0
+        wanted, magnitude = exact("window", given)
+    error = np.abs(found.astype(float) - wanted)[:, 32]
+    assert np.all(error <= 2.5 * 2.0**-11 * magnitude[:, 32] + 1e-6)
 
 
 FLOATS = """

@@ -229,6 +229,7 @@ WIDE = """%wide: f32[4, n, n] = cast(%sums) {to=f32}
   %w: f16[4, n, n] = cast(%powers) {to=f16}"""
 CAUSAL = SCALED.replace("%scores", "%scaled")
 CAUSAL += "\n  %scores: f16[4, n, n] = attention_mask(%scaled) {right=0}"
+WINDOW = CAUSAL.replace("right", "left=256, right")
 FLOATS = """
 symbol n in 1..4096
 func @main(%q: f16[4, n, 64], %r: f16[4, n, 64], %v: f16[4, n, 64]) {
@@ -385,10 +386,11 @@ SUBJECTS = {
         heads(64, WIDE, "%c: f32[]", "%mask: f32[n, n]").replace(SOFTMAX, ""), None, attends, 0.125
     ),
     **{
-        f"attention f16, head size {size}, causal": Subject(
-            heads(size, CAUSAL, "%c: f16[]"), None, attends, 0.125
+        f"attention f16, head size {size}, {what}": Subject(
+            heads(size, score, "%c: f16[]"), None, attends, 0.125
         )
         for size in (64, 128)
+        for what, score in (("causal", CAUSAL), ("over a window", WINDOW))
     },
     **{
         f"attention f16, head size {size}, groups of 3 heads, causal": Subject(

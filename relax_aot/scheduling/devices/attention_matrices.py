@@ -66,6 +66,7 @@ from relax_aot.scheduling.devices.attention_operands import (
     divisor_of,
     queries_of_blocks,
 )
+from relax_aot.scheduling.devices.attention_registers import Registers, registers_of
 from relax_aot.scheduling.devices.attention_scores import (
     ONE,
     Score,
@@ -74,7 +75,15 @@ from relax_aot.scheduling.devices.attention_scores import (
     reduced,
     with_locals,
 )
-from relax_aot.scheduling.devices.attention_seen import AHEAD, NEAR, Range, range_of, seen_of, slope
+from relax_aot.scheduling.devices.attention_seen import (
+    AHEAD,
+    NEAR,
+    End,
+    Range,
+    range_of,
+    seen_of,
+    slope,
+)
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vectors
 from relax_aot.scheduling.devices.operands import (
     At,
@@ -142,36 +151,10 @@ def _type(product: Product, load: Load) -> DType:
 
 
 @dataclass(frozen=True, slots=True)
-class _Registers:
-    """Of the lanes of a warp, for each matrix of queries. `rest`: what weights lose by rounding,
-    where a model computes them as floats. `sums`: of values. `whole`: of the powers alone; those of
-    one block are a product with `ones`. `last`: the maximum of the blocks before, whose sums are
-    multiplied by `factor`. `places`: of the loops over rows that scores depend on, where these take
-    divisions."""
-
-    queries: Buffer
-    scores: Buffer
-    weights: Buffer
-    rest: Buffer | None
-    sums: Buffer
-    whole: Buffer
-    peak: Buffer
-    last: Buffer
-    factor: Buffer
-    ones: Buffer
-    places: Buffer | None
-
-    @property
-    def parts(self) -> tuple[Buffer, ...]:
-        """Of the weights."""
-        return (self.weights,) if self.rest is None else (self.weights, self.rest)
-
-
-@dataclass(frozen=True, slots=True)
 class _Place:
     """Where a warp is: its first row, the first key of a block, and the matrices of the batch.
-    It is block number `part`. `whole`: no key of it is beyond the last one. `last`: last
-    keys that its score compares with (Seen). `rate`: of exponents to base 2, per unit of a
+    It is block number `part`. `whole`: no key of it is beyond the last one. `ends`: of the keys
+    that its score compares with (Seen). `rate`: of exponents to base 2, per unit of a
     score."""
 
     row: Dim
@@ -181,7 +164,7 @@ class _Place:
     rate: Expr
     whole: bool = False
     part: Dim = ZERO
-    last: tuple[Dim, ...] = ()
+    ends: tuple[End, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +195,11 @@ class _Launch:
 
     def _warp(self, sides: tuple[Side, Side], warp: Dim, row: Dim, batch: At) -> None:
         w, size, length = self.w, self.size, self.pair.found.length
-        memory, product = self._registers(), self.pair.scores
+        product = self.pair.scores
+        floats = self.pair.values.found.left.dtype is DType.F32
+        memory = registers_of(
+            w, self.kind, size, (self.depth, self.width), floats=floats, moving=len(self.moving)
+        )
         score = reduced(self.pair.score, product).declared(w, batch)
         rate = Local(w.fresh("rate"), DType.F32)
         w.add(Declare(rate, product_of_factors(score.factor or ONE, LOG2_E)))
@@ -226,8 +213,12 @@ class _Launch:
         last = w.short("last_part", dim_max(count - 1, 0))
         final = last * size.keys if self._even else dim_max(keys.end - size.keys, 0)
         final = w.named("final", final)
+        first = key = ZERO
+        if keys.start != ZERO:
+            first = w.let("first_part", dim_min(keys.start // size.keys, last), ZERO, last)
+            key = w.named("first_key", dim_min(first * size.keys, final))
         with w.when(below(ZERO, count)):
-            self._copy(sides[0], warp, batch, ZERO)
+            self._copy(sides[0], warp, batch, key)
         w.micro("raot_end_copies")
 
         def by_bits(score: Score) -> Score:
@@ -235,14 +226,13 @@ class _Launch:
             start = None if score.start is None else with_bits(score.start, self.bits)
             return replace(score, value=value, start=start)
 
-        def block(part: Dim, score: Score, last: tuple[Dim, ...] = ()) -> None:
+        def block(part: Dim, score: Score, ends: tuple[End, ...] = ()) -> None:
             own = replace(at, key=part * size.keys, whole=True, part=part, score=by_bits(score))
-            own = replace(own, last=last)
+            own = replace(own, ends=ends)
             after = own.key + size.keys
             self._block(memory, sides, warp, own, after if self._even else dim_min(after, final))
 
-        first = ZERO
-        if seen is not None:  # no query of the block has to choose
+        if seen is not None and not seen.window:  # no query of the block has to choose
             first = w.let("whole_parts", dim_min(keys.all // size.keys, last), ZERO, last)
             with w.range("part", first) as part:
                 block(part, replace(score, value=seen.value))
@@ -250,7 +240,7 @@ class _Launch:
             if seen is None:
                 block(first + part, score)
             else:
-                block(first + part, replace(score, value=seen.chosen), seen.last)
+                block(first + part, replace(score, value=seen.chosen), seen.ends)
         with w.when(below(ZERO, count)):
             own = replace(at, key=final, part=last)
             if seen is None:  # the last block begins with the same key for all queries
@@ -264,7 +254,7 @@ class _Launch:
         return simplify(self.pair.found.length % self.size.keys, self.w.bounds) == 0
 
     def _block(
-        self, memory: _Registers, sides: tuple[Side, Side], warp: Dim, at: _Place, next_key: Dim
+        self, memory: Registers, sides: tuple[Side, Side], warp: Dim, at: _Place, next_key: Dim
     ) -> None:
         """Adds a block of keys, which were copied, and copies its values and those from `next_key`
         on. In the last block, those before are in another block, too."""
@@ -287,28 +277,6 @@ class _Launch:
         w.micro("raot_wait_older_copies")
         w.add(Barrier("warp"))
         self._add(memory, sides[1])
-
-    def _registers(self) -> _Registers:
-        w, kind, keys, count = self.w, self.kind, self.size.keys, self.size.matrices
-
-        def lanes(name: str, dtype: DType, *shape: int) -> Buffer:
-            return w.reserve(name, dtype, "lane", LANES, *shape)
-
-        whole, peak, last, factor = (
-            lanes(name, DType.F32, count * 2) for name in ("whole", "peak", "last", "factor")
-        )
-        queries = lanes("queries", kind, count, self.depth // STEPS, VECTOR)
-        scores = lanes("scores", DType.F32, count, keys // COLUMNS, 4)
-        weights = lanes("weights", kind, count, keys // STEPS, VECTOR)
-        floats = self.pair.values.found.left.dtype is DType.F32
-        rest = lanes("rest", kind, count, keys // STEPS, VECTOR) if floats else None
-        sums = lanes("sums", DType.F32, count, self.width // COLUMNS, 4)
-        ones = lanes("ones", kind, 4)
-        moving = len(self.moving)
-        places = lanes("places", DType.I32, count * 2, moving) if moving else None
-        return _Registers(
-            queries, scores, weights, rest, sums, whole, peak, last, factor, ones, places
-        )
 
     @property
     def moving(self) -> tuple[For, ...]:
@@ -335,7 +303,7 @@ class _Launch:
         w, product = self.w, self.pair.scores
         return split(w, product.rows, clamped(row, extent(product.rows), self.size.queries, w))
 
-    def _places(self, memory: _Registers, lane: Dim, i: Dim, row: Dim) -> dict[str, Dim]:
+    def _places(self, memory: Registers, lane: Dim, i: Dim, row: Dim) -> dict[str, Dim]:
         """The loop variables of a row that scores depend on."""
         if memory.places is None:
             return self._row(row)
@@ -348,7 +316,7 @@ class _Launch:
             at[loop.variable] = Dim.of(name)
         return at
 
-    def _start(self, memory: _Registers, at: _Place) -> None:
+    def _start(self, memory: Registers, at: _Place) -> None:
         """Loads queries; no keys so far."""
         w, product, depth = self.w, self.pair.scores, self.pair.sizes[0]
         one, floor = Lit(1.0, self.kind), Local(w.fresh("floor"), DType.F32)
@@ -391,7 +359,7 @@ class _Launch:
 
     @contextmanager
     def _each_score(
-        self, memory: _Registers, at: _Place, expr: Expr | None
+        self, memory: Registers, at: _Place, expr: Expr | None
     ) -> Iterator[tuple[Load, dict[str, Dim], Mapping[Local, Expr]]]:
         """The place of each score, the loop variables that an expression needs there, and its words
         of bits. A row or key beyond the last one is that one."""
@@ -424,22 +392,22 @@ class _Launch:
                 yield memory.scores[(lane, m, j, half * 2 + n)], moving, words
 
     def _ahead(
-        self, memory: _Registers, at: _Place, lane: Dim, i: Dim, row: Dim
+        self, memory: Registers, at: _Place, lane: Dim, i: Dim, row: Dim
     ) -> Iterator[tuple[Dim, Dim]]:
-        """How far each last key of the first row of a lane is ahead of its first key, and those of
-        a row ahead of that: many comparisons of a lane are the same then. Where rows are several
-        loops, those of each row."""
+        """How far each end of the first row of a lane is ahead of its first key, and those of a row
+        ahead of that: many comparisons of a lane are the same then. Where rows are several loops,
+        those of each row."""
         w, rows = self.w, self.pair.scores.rows
-        for last in at.last:
+        for end in at.ends:
             if len(rows) > 1:
                 places, more = self._places(memory, lane, i, row), ZERO
             else:
                 places = split(w, rows, row - i * COLUMNS)
-                more = i * COLUMNS * sum(slope(last, loop) or 0 for loop in rows)
-            ahead = last.substitute({**at.batch, **places}) - at.key - lane % 4 * 2
+                more = i * COLUMNS * sum(slope(end.key, loop) or 0 for loop in rows)
+            ahead = end.key.substitute({**at.batch, **places}) - at.key - lane % 4 * 2
             yield w.let("ahead", ahead, ahead, ahead), more
 
-    def _start_scores(self, memory: _Registers, at: _Place) -> None:
+    def _start_scores(self, memory: Registers, at: _Place) -> None:
         """What sums of products begin with."""
         start = at.score.start
         with self._each_score(memory, at, start) as (place, moving, words):
@@ -448,7 +416,7 @@ class _Launch:
                 value = with_locals(substitute_in(start, moving), words)
             self.w.add(Store(place.buffer, place.index, value))
 
-    def _multiply(self, memory: _Registers, keys: Side) -> None:
+    def _multiply(self, memory: Registers, keys: Side) -> None:
         """The products of queries and a block of keys."""
         w = self.w
         with w.range("j", self.size.keys // STEPS) as j, w.range("k", self.depth // STEPS) as k:
@@ -477,14 +445,14 @@ class _Launch:
             sums_row=rows[0], left_row=rows[1], right_row=rows[2],
         )  # fmt: skip
 
-    def _finish_scores(self, memory: _Registers, at: _Place) -> None:
+    def _finish_scores(self, memory: Registers, at: _Place) -> None:
         """What follows the products of queries and keys."""
         if not at.score.is_sum:
             with self._each_score(memory, at, at.score.value) as (place, moving, words):
                 value = with_locals(at.score.of(place, moving), words)
                 self.w.add(Store(place.buffer, place.index, value))
 
-    def _shut(self, memory: _Registers, key: Dim, first: Dim) -> None:
+    def _shut(self, memory: Registers, key: Dim, first: Dim) -> None:
         """-inf as scores before the `first` key and behind the last one."""
         w, length, (_, count, each, _) = self.w, self.pair.found.length, memory.scores.shape
         with (
@@ -503,7 +471,7 @@ class _Launch:
             rate = Select(Binary("<", peak, least), own, rate)
         return rate
 
-    def _powers(self, memory: _Registers, rate: Expr) -> None:
+    def _powers(self, memory: Registers, rate: Expr) -> None:
         """The powers of the scores of a block below the new maximum, and their sums."""
         w, (_, count, each, _) = self.w, memory.scores.shape
         minus_one = Lit(-1.0, DType.F32)
@@ -543,7 +511,7 @@ class _Launch:
                 scaled = Binary("*", place, memory.factor[(lane, m * 2 + n // 2)])
                 w.add(Store(place.buffer, place.index, scaled))
 
-    def _keep_rest(self, memory: _Registers, rest: Buffer, place: tuple[Dim, Dim, Dim]) -> None:
+    def _keep_rest(self, memory: Registers, rest: Buffer, place: tuple[Dim, Dim, Dim]) -> None:
         """What four weights lose by rounding."""
         w, (lane, m, j) = self.w, place
         with w.range("n", 4) as n:
@@ -555,7 +523,7 @@ class _Launch:
             **{"from": memory.scores[(*place, ZERO)]},
         )  # fmt: skip
 
-    def _add_powers(self, memory: _Registers) -> None:
+    def _add_powers(self, memory: Registers) -> None:
         """Adds the powers of the scores of a block, as products with ones."""
         w, count = self.w, self.size.matrices
         powers = w.reserve("powers", DType.F32, "lane", LANES, count, 4)
@@ -570,14 +538,14 @@ class _Launch:
             total = apply("fma", place, memory.factor[(lane, i)], own)
             w.add(Store(place.buffer, place.index, total))
 
-    def _add(self, memory: _Registers, values: Side) -> None:
+    def _add(self, memory: Registers, values: Side) -> None:
         """Adds the values of a block of keys, weighted by the powers of their scores."""
         w = self.w
         with w.range("k", self.size.keys // STEPS) as k, w.range("j", self.width // STEPS) as j:
             source = values.shared[values.place(ZERO, j * STEPS, k * STEPS)]
             self._product(memory.sums, memory.parts, values, source, j, k)
 
-    def _finish(self, memory: _Registers, row: Dim, warp: Dim, batch: At) -> None:
+    def _finish(self, memory: Registers, row: Dim, warp: Dim, batch: At) -> None:
         """Divides by the sums of the powers, and stores what follows."""
         w, product, size, sums = self.w, self.pair.values, self.size, memory.sums
         with self._lane() as lane:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys that queries see by their positions alone, as in a causal attention.
+"""Keys that queries see by their positions alone, as in a causal attention or one over a window.
 
-Where a score is chosen by a comparison of positions, the last key that a query sees is an
-expression of its row. The keys that all queries of a block see need no comparison, and those that
-none of them sees are left out where shut keys are -inf.
+Where a score is chosen by a comparison of positions, the first or last key that a query sees is an
+expression of its row. The keys that all queries of a block see need no comparison where there are
+only last ones, and those that none of them sees are left out where shut keys are -inf.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import inf
@@ -19,59 +19,75 @@ from relax_aot.scheduling.devices.operands import At, Product, extent, split
 from relax_aot.scheduling.writer import Writer
 
 NEAR, AHEAD = "_near_{}", "_ahead_{}"
-"""Variables, with the number of the last key."""
+"""Variables, with the number of an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last key that a query sees, or the first one, by the variables of its row."""
+
+    key: Dim
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """`value`: the score of a key that is seen. `last`: no key beyond any of these is seen by the
+    """`value`: the score of a key that is seen. `ends`: no key beyond any of these is seen by the
     query of a row. `shut`: whether the scores of all others are -inf. `chosen`: the whole score,
     by comparisons of NEAR, a key less the first one of its lane, with AHEAD, how far ahead of that
-    one each last key is."""
+    one each end is."""
 
     value: Expr
-    last: tuple[Dim, ...]
+    ends: tuple[End, ...]
     shut: bool
     chosen: Expr
 
+    @property
+    def window(self) -> bool:
+        """Whether there are first keys."""
+        return not all(end.last for end in self.ends)
+
 
 def seen_of(value: Expr, product: Product) -> Seen | None:
-    """None where no choice is one of positions, or another key than the last ones is shut."""
+    """None where no choice is one of positions, or another key than those beyond ends is shut."""
     key, row = product.columns[-1], product.rows[-1:]
     seen = _seen(value, key.variable, 0)
     outer = {loop.variable for loop in product.rows[:-1]}
-    apart = [last for last in seen.last if last.symbols & outer]
-    steady = all(slope(last, loop) is not None for last in seen.last for loop in row)
+    apart = [end for end in seen.ends if end.key.symbols & outer]
+    steady = all(slope(end.key, loop) is not None for end in seen.ends for loop in row)
     known = key.start == ZERO and not apart and steady
-    return seen if seen.last and known else None
+    return seen if seen.ends and known else None
 
 
 def _seen(value: Expr, key: str, count: int) -> Seen:
-    """`count`: of last keys so far."""
+    """`count`: of ends so far."""
     if not isinstance(value, Select):
         return Seen(value, (), shut=True, chosen=value)
     for seen, other, holds in (
         (value.then, value.otherwise, True),
         (value.otherwise, value.then, False),
     ):
-        last = _last(value.condition, key, holds=holds)
+        ends = _ends_of(value.condition, key, holds=holds)
         sums = [part for part in parts(seen) if isinstance(part, Local)]
-        if last is not None and sums:
-            inner = _seen(seen, key, count + len(last))
-            numbers = range(count, count + len(last))
-            both = [(NEAR.format(number), AHEAD.format(number)) for number in numbers]
-            near = [Binary("<=", Index(Dim.of(a)), Index(Dim.of(b))) for a, b in both]
+        if ends is not None and sums:
+            inner = _seen(seen, key, count + len(ends))
+            near = [_inside(end, number) for number, end in enumerate(ends, count)]
             chosen = Select(reduce(partial(Binary, "&&"), near), inner.chosen, other)
             shut = inner.shut and other == Lit(-inf, other.dtype)
-            return Seen(inner.value, (*last, *inner.last), shut, chosen)
+            return Seen(inner.value, (*ends, *inner.ends), shut, chosen)
     return Seen(value, (), shut=True, chosen=value)
 
 
-def _last(condition: Expr, key: str, *, holds: bool) -> tuple[Dim, ...] | None:
-    """The last keys for which a condition holds, or does not hold."""
+def _inside(end: End, number: int) -> Expr:
+    near, ahead = (Index(Dim.of(name.format(number))) for name in (NEAR, AHEAD))
+    return Binary("<=", near, ahead) if end.last else Binary("<=", ahead, near)
+
+
+def _ends_of(condition: Expr, key: str, *, holds: bool) -> tuple[End, ...] | None:
+    """The first or last keys for which a condition holds, or does not hold."""
     match condition:
         case Binary("&&", a, b) if holds:
-            both = [_last(one, key, holds=True) for one in (a, b)]
+            both = [_ends_of(one, key, holds=True) for one in (a, b)]
             return None if None in both else tuple(d for one in both for d in one or ())
         case Binary("<" | "<=" | ">" | ">=" as op, a, b):
             left, right = _position(a), _position(b)
@@ -82,8 +98,9 @@ def _last(condition: Expr, key: str, *, holds: bool) -> tuple[Dim, ...] | None:
     if op in (">", ">="):
         left, right = right, left
     ahead = right - left - int(op in ("<", ">"))  # not negative where the condition holds
-    last = (ahead if holds else -1 - ahead) + Dim.of(key)
-    return None if key in last.symbols else (last,)
+    ahead, own = ahead if holds else -1 - ahead, Dim.of(key)
+    every = [End(ahead + own, last=True), End(own - ahead, last=False)]
+    return next(((end,) for end in every if key not in end.key.symbols), None)
 
 
 def _position(expr: Expr) -> Dim | None:
@@ -97,18 +114,20 @@ def _position(expr: Expr) -> Dim | None:
     return None
 
 
-def slope(last: Dim, row: For) -> int | None:
-    """How the last key moves with a row; None where it does not by steps of one size."""
-    step = last.substitute({row.variable: Dim.of(row.variable) + 1}) - last
+def slope(end: Dim, row: For) -> int | None:
+    """How an end moves with a row; None where it does not by steps of one size."""
+    step = end.substitute({row.variable: Dim.of(row.variable) + 1}) - end
     return step.constant if step.is_constant else None
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Keys below `all` are seen by all queries of a block, none from `end` on by any."""
+    """Keys below `all` are seen by all queries of a block, none before `start` or from `end` on by
+    any."""
 
     all: Dim
     end: Dim
+    start: Dim = ZERO
 
 
 def range_of(
@@ -121,16 +140,26 @@ def range_of(
     if rows:
         final = w.let("final_row", dim_min(first + count, extent(rows)) - 1, ZERO, extent(rows) - 1)
         low, high = _ends(w, rows, first, final)
-    ends = {True: list[Dim](), False: list[Dim]()}
-    for last in seen.last:
-        for most in (True, False):
-            up = not rows or (slope(last, rows[-1]) or 0) >= 0
+
+    def every(*, last: bool, most: bool) -> Iterator[Dim]:
+        """The greatest or least of each end."""
+        for one in seen.ends:
+            up = not rows or (slope(one.key, rows[-1]) or 0) >= 0
             at = {rows[-1].variable: high if up is most else low} if rows else {}
-            ends[most].append(last.substitute({**batch, **at}) + 1)
-    end = length
+            if one.last is last:
+                yield one.key.substitute({**batch, **at}) + int(last)
+
+    start, end, all_ = ZERO, length, ZERO
     if seen.shut:
-        end = w.let("end", dim_max(dim_min(*ends[True], length), 0), ZERO, length)
-    return Range(w.let("all", dim_max(dim_min(*ends[False], end), 0), ZERO, length), end)
+        end = dim_min(*every(last=True, most=True), length)
+        end = w.let("end", dim_max(end, 0), ZERO, length)
+    if seen.window and seen.shut:
+        start = dim_max(*every(last=False, most=False), 0)
+        start = w.let("start", dim_min(start, length), ZERO, length)
+    if not seen.window:
+        all_ = dim_min(*every(last=True, most=False), end)
+        all_ = w.let("all", dim_max(all_, 0), ZERO, length)
+    return Range(all_, end, start)
 
 
 def _ends(w: Writer, rows: Sequence[For], first: Dim, final: Dim) -> tuple[Dim, Dim]:
