@@ -28,6 +28,17 @@ ROUNDED = ("convolve.h", "multiply_groups.h", "dot_groups.h", "dot_blocks.h", "d
 """Those with float multiply-adds."""
 STRIPS = ("-DRAOT_STRIP=32", "-DRAOT_GROUP_ROWS=6")
 """Small strips of decoded weights."""
+HALVES = """
+#include "raot/multiply_half.h"
+void halves(int32_t, const struct raot_level *, const float *, const uint16_t *, float *);
+void halves(int32_t rows, const struct raot_level *levels, const float *left,
+            const uint16_t *right, float *sums)
+{
+    raot_multiply_f16(rows, 32, levels, left, 64, right, sums);
+    raot_multiply_bf16(rows, 32, levels, left, 64, right, sums);
+}
+"""
+"""A function with all micro-kernels of half precision."""
 RUNS, EMULATED = 40, 15
 
 
@@ -103,16 +114,16 @@ def test_decoded_weights_of_this_machine(form: tuple[str, ...]) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(machine() != "x86_64", reason="instructions of x86-64")
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_multiply_adds_of_decoded_weights_load_their_factors(compiler: str) -> None:
+def test_multiply_adds_of_converted_weights_load_their_factors(compiler: str) -> None:
     """AVX-512: a step of 1 to 6 rows has two multiply-adds for each, and no load of a factor."""
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
     include = data_dir("runtime_c") / "include"
     build = [compiler, "-O3", "-mavx512f", "-mavx2", "-mfma", f"-I{include}", "-S", "-xc", "-"]
-    text = source(groups.FLOAT_PRODUCTS)
+    text = source(groups.FLOAT_PRODUCTS) + HALVES
     made = subprocess.run([*build, "-o-"], input=text, capture_output=True, text=True, check=True)
-    for bits in (4, 8):
-        name = f"raot_groups_unpacked_q{bits}"
-        (body,) = re.findall(rf"^{name}\S*:.*?\n(.*?)\.size\s+{name}", made.stdout, re.M | re.S)
-        assert body.count("{1to16}") == 2 * sum(range(1, 7))
+    for name in ("groups_unpacked_q4", "groups_unpacked_q8", "half_blocks_f16", "half_blocks_bf16"):
+        pattern = rf"^raot_{name}\S*:.*?\n(.*?)\.size\s+raot_{name}"
+        (body,) = re.findall(pattern, made.stdout, re.M | re.S)
+        assert body.count("{1to16}") >= 2 * sum(range(1, 7))
         assert "vbroadcastss" not in body

@@ -66,7 +66,13 @@ def test_tiles_of_cortex_m(flag: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86-64")
-@pytest.mark.parametrize("flags", ["-mavx2 -mfma", "-mavx2 -mfma -mf16c", "-march=native"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "-mavx2 -mfma", "-mavx2 -mfma -mf16c", "-march=native -DRAOT_ZEN4=0",
+        "-march=native -DRAOT_ZEN4=1",
+    ],
+)  # fmt: skip
 def test_tiles_of_half_precision(flags: str, tmp_path: Path) -> None:
     run(
         "gcc", "-O2", *flags.split(), f"-I{ROOT / 'runtime_c' / 'include'}",

@@ -370,6 +370,18 @@ raot_tile_f32(const int32_t rows, const int32_t wide, const int32_t some,
     }
 }
 
+/* Rows of the first block of `rows`. */
+static inline int32_t raot_block_rows(int32_t rows)
+{
+#if RAOT_LOW > 0
+    /* The last rows are split evenly: 8 rows are 4 and 4, because two rows alone would stall. */
+    if (rows > RAOT_HIGH && rows < 2 * RAOT_HIGH) {
+        return (rows + 1) / 2;
+    }
+#endif
+    return rows < RAOT_HIGH ? rows : RAOT_HIGH;
+}
+
 /* Up to RAOT_HIGH rows; `wide` as above. */
 __attribute__((always_inline)) static inline void
 raot_tile_rows_f32(int32_t rows, const int32_t wide, const int32_t some,
@@ -486,14 +498,7 @@ static inline void raot_multiply_f32(int32_t rows, int32_t columns, const struct
 #endif
 
     for (int32_t r = 0; r < rows; r += high) {
-        high = rows - r < RAOT_HIGH ? rows - r : RAOT_HIGH;
-#if RAOT_LOW > 0
-        /* Remaining rows are split evenly: 8 rows are 4 and 4, because two rows alone would
-         * stall. */
-        if (rows - r > RAOT_HIGH && rows - r < 2 * RAOT_HIGH) {
-            high = (rows - r + 1) / 2;
-        }
-#endif
+        high = raot_block_rows(rows - r);
         const float *const rest = left + r * left_row;
         float *const row = sums + r * RAOT_TILE_COLUMNS;
         int32_t c = 0;

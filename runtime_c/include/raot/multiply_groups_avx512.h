@@ -7,31 +7,7 @@
 
 #include <stdint.h>
 
-/* Weights for up to so many rows are decoded in registers, and those for more rows in strips. */
-#define RAOT_UNPACKED_ROWS 6
-
-/*
- * Whether this is AMD's Zen 4. Its units that convert numbers do not multiply, so weights for any
- * number of rows are decoded in registers. Of its family, it alone has AVX-512.
- */
-#if !defined(RAOT_ZEN4)
-#if defined(RAOT_ASM_INLINE) && (__GNUC__ >= 11 || __clang_major__ >= 12)
-#define RAOT_ZEN4 __builtin_cpu_is("amdfam19h")
-#else
-#define RAOT_ZEN4 0
-#endif
-#endif
-
-/*
- * Hides from the compiler that a pointer equals another one. Otherwise two multiply-adds share a
- * factor that is loaded to a register. If each loads it as an operand, Zen 4 takes 12 instead of
- * 14.5 cycles for a step of six rows.
- */
-#if defined(RAOT_ASM_INLINE)
-#define RAOT_HIDE_POINTER(pointer) __asm__("" : "+r"(pointer))
-#else
-#define RAOT_HIDE_POINTER(pointer) (void)0
-#endif
+#include "zen4.h"
 
 /* Some rows and all columns, with the sums of groups and of all in registers. */
 __attribute__((always_inline)) static inline void
@@ -39,7 +15,7 @@ raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const floa
                  const void *weights, const float *scales, const struct raot_groups *sizes)
 {
     const int32_t left_row = sizes->left_row;
-    raot_lanes total[RAOT_UNPACKED_ROWS][RAOT_ALL];
+    raot_lanes total[RAOT_HIGH][RAOT_ALL];
 
     RAOT_UNROLL
     for (int32_t r = 0; r < rows; r++) {
@@ -50,7 +26,7 @@ raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const floa
     }
     for (int32_t k = 0; k < sizes->depth; scales += RAOT_TILE_COLUMNS) {
         const int32_t last = sizes->depth - k < sizes->group ? sizes->depth : k + sizes->group;
-        raot_lanes sum[RAOT_UNPACKED_ROWS][RAOT_ALL];
+        raot_lanes sum[RAOT_HIGH][RAOT_ALL];
         RAOT_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             RAOT_UNROLL
@@ -90,7 +66,7 @@ raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const floa
     }
 }
 
-/* Any number of rows, in blocks of up to RAOT_UNPACKED_ROWS. */
+/* Any number of rows, in blocks of up to RAOT_HIGH. */
 __attribute__((always_inline)) static inline void
 raot_groups_unpacked(const int32_t bits, float *sums, const float *left, const void *weights,
                      const float *scales, const struct raot_groups *sizes)
@@ -98,15 +74,10 @@ raot_groups_unpacked(const int32_t bits, float *sums, const float *left, const v
     int32_t high;
 
     for (int32_t r = 0; r < sizes->rows; r += high) {
-        const int32_t rest = sizes->rows - r;
         const float *const from = left + r * sizes->left_row;
         float *const to = sums + r * RAOT_TILE_COLUMNS;
 
-        high = rest < RAOT_UNPACKED_ROWS ? rest : RAOT_UNPACKED_ROWS;
-        /* Remaining rows are split evenly: one row alone would stall. */
-        if (rest > RAOT_UNPACKED_ROWS && rest < 2 * RAOT_UNPACKED_ROWS) {
-            high = (rest + 1) / 2;
-        }
+        high = raot_block_rows(sizes->rows - r);
         switch (high) {
         case 1:
             raot_groups_high(bits, 1, to, from, weights, scales, sizes);
@@ -124,7 +95,7 @@ raot_groups_unpacked(const int32_t bits, float *sums, const float *left, const v
             raot_groups_high(bits, 5, to, from, weights, scales, sizes);
             break;
         default:
-            raot_groups_high(bits, RAOT_UNPACKED_ROWS, to, from, weights, scales, sizes);
+            raot_groups_high(bits, RAOT_HIGH, to, from, weights, scales, sizes);
             break;
         }
     }

@@ -470,7 +470,7 @@ raot_groups_lanes(const int32_t bits, float *sums, const float *left, const void
                   const float *scales, const struct raot_groups *sizes)
 {
 #if RAOT_LANES == 16
-    if (sizes->rows <= RAOT_UNPACKED_ROWS || RAOT_ZEN4) {
+    if (sizes->rows <= RAOT_HIGH || RAOT_ZEN4) {
         if (bits == 8) {
             raot_groups_unpacked_q8(sums, left, weights, scales, sizes);
         } else {

@@ -5,8 +5,8 @@
  * raot_multiply_f16 and raot_multiply_bf16 are raot_multiply_f32 of multiply.h, with elements of
  * `right` as they are stored: IEEE binary16, or the upper halves of floats. They are converted as
  * they are read, which is exact, so sums have the bits of a product with converted elements. One or
- * two rows convert in registers (one row on Cortex-M). More rows convert some steps to a buffer,
- * once for all of them.
+ * two rows convert in registers (one row on Cortex-M, all rows on Zen 4). More rows convert some
+ * steps to a buffer, once for all of them.
  */
 #ifndef RAOT_MULTIPLY_HALF_H
 #define RAOT_MULTIPLY_HALF_H
@@ -15,6 +15,7 @@
 
 #include "convert.h"
 #include "multiply.h"
+#include "zen4.h"
 
 enum raot_half { RAOT_F16, RAOT_BF16 };
 
@@ -120,7 +121,8 @@ __attribute__((always_inline)) static inline void
 raot_half_rows(const enum raot_half kind, const int32_t rows, const struct raot_level *level,
                const float *left, int32_t left_row, const uint16_t *right, float *sums)
 {
-    raot_lanes kept[2][RAOT_HALF_ALL];
+    const int32_t left_step = level->left;
+    raot_lanes kept[RAOT_HIGH][RAOT_HALF_ALL];
 
     RAOT_UNROLL
     for (int32_t r = 0; r < rows; r++) {
@@ -130,16 +132,19 @@ raot_half_rows(const enum raot_half kind, const int32_t rows, const struct raot_
         }
     }
     for (int32_t k = 0; k < level->count; k++) {
+        const float *again = left;
         raot_lanes converted[RAOT_HALF_ALL];
+        RAOT_HIDE_POINTER(again);
         raot_half_step(kind, right, converted);
         RAOT_UNROLL
         for (int32_t r = 0; r < rows; r++) {
             RAOT_UNROLL
             for (int32_t w = 0; w < RAOT_HALF_ALL; w++) {
-                kept[r][w] = raot_lanes_fma(left[r * left_row], converted[w], kept[r][w]);
+                const float by = (w % 2 == 0 ? left : again)[r * left_row];
+                kept[r][w] = raot_lanes_fma(by, converted[w], kept[r][w]);
             }
         }
-        left += level->left;
+        left += left_step;
         right += level->right;
     }
     RAOT_UNROLL
@@ -150,6 +155,57 @@ raot_half_rows(const enum raot_half kind, const int32_t rows, const struct raot_
         }
     }
 }
+
+#if RAOT_LANES == 16
+/* All columns of any number of rows, in blocks of up to RAOT_HIGH. */
+__attribute__((always_inline)) static inline void
+raot_half_blocks(const enum raot_half kind, int32_t rows, const struct raot_level *level,
+                 const float *left, int32_t left_row, const uint16_t *right, float *sums)
+{
+    int32_t high;
+
+    for (int32_t r = 0; r < rows; r += high) {
+        const float *const from = left + r * left_row;
+        float *const to = sums + r * RAOT_TILE_COLUMNS;
+        high = raot_block_rows(rows - r);
+        switch (high) {
+        case 1:
+            raot_half_rows(kind, 1, level, from, left_row, right, to);
+            break;
+        case 2:
+            raot_half_rows(kind, 2, level, from, left_row, right, to);
+            break;
+        case 3:
+            raot_half_rows(kind, 3, level, from, left_row, right, to);
+            break;
+        case 4:
+            raot_half_rows(kind, 4, level, from, left_row, right, to);
+            break;
+        case 5:
+            raot_half_rows(kind, 5, level, from, left_row, right, to);
+            break;
+        default:
+            raot_half_rows(kind, RAOT_HIGH, level, from, left_row, right, to);
+            break;
+        }
+    }
+}
+
+/* Functions of their own, so that the compiler allots the registers of each separately. */
+__attribute__((noinline, unused)) static void
+raot_half_blocks_f16(int32_t rows, const struct raot_level *level, const float *left,
+                     int32_t left_row, const uint16_t *right, float *sums)
+{
+    raot_half_blocks(RAOT_F16, rows, level, left, left_row, right, sums);
+}
+
+__attribute__((noinline, unused)) static void
+raot_half_blocks_bf16(int32_t rows, const struct raot_level *level, const float *left,
+                      int32_t left_row, const uint16_t *right, float *sums)
+{
+    raot_half_blocks(RAOT_BF16, rows, level, left, left_row, right, sums);
+}
+#endif
 #endif
 
 /* Some steps of a panel as floats. */
@@ -192,7 +248,16 @@ raot_half_level(const enum raot_half kind, int32_t rows, int32_t columns,
 {
     float strip[RAOT_HALF_STEPS * RAOT_TILE_COLUMNS];
 
-#if defined(RAOT_HALF_LANES)
+#if defined(RAOT_HALF_LANES) && RAOT_LANES == 16
+    if ((rows <= 2 || RAOT_ZEN4) && columns == RAOT_TILE_COLUMNS) {
+        if (kind == RAOT_F16) {
+            raot_half_blocks_f16(rows, level, left, left_row, right, sums);
+        } else {
+            raot_half_blocks_bf16(rows, level, left, left_row, right, sums);
+        }
+        return;
+    }
+#elif defined(RAOT_HALF_LANES)
     if (rows <= 2 && columns == RAOT_TILE_COLUMNS) {
         if (rows == 1) {
             raot_half_rows(kind, 1, level, left, 0, right, sums);
