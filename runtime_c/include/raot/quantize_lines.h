@@ -61,7 +61,7 @@ RAOT_QUANTIZE_DIVIDED(u8, uint8_t)
 /* clang-format on */
 #else
 #define RAOT_QUANTIZE_BLOCKS(unused, NARROW)                                      \
-    for (int32_t left = blocks; left > 0; left--) {                               \
+    for (int32_t n = blocks; n > 0; n--) {                                        \
         const float32x4x2_t pairs = vld2q_f32(from);                              \
         const float32x4_t lower = vmulq_n_f32(pairs.val[0], by);                  \
         const float32x4_t upper = vmulq_n_f32(pairs.val[1], by);                  \
