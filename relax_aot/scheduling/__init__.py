@@ -48,6 +48,7 @@ from relax_aot.scheduling.passes import (
     register_blocks,
     rounding,
     row_blocks,
+    scaled_sums,
     shared_scratch,
     shared_tables,
     unify_kernels,
@@ -143,6 +144,7 @@ def schedule_contractions(module: Module, target: Target) -> Module:
     module = range_lines.run(module, target)
     if target.strategies:
         module = apply_module(rounding.run(module, target), target, schedule_integers)
+        module = scaled_sums.run(module, target)
     if target.rows:
         module = apply_module(row_blocks.run(module, target), target, schedule_floats)
     return _separate(module) if target.separate else module

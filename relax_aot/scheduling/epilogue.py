@@ -109,7 +109,7 @@ def by_channel(
 ) -> tuple[Requantization, Weighted] | None:
     """The epilogue of an accumulator by multipliers and shifts that are known while compiling
     and differ by channel alone, clipping included."""
-    after = _inlined(found.after)
+    after = inlined(found.after)
     result = _split(found, (after,)) if after is not None else None
     if result is None:
         return None
@@ -142,18 +142,18 @@ def _split(found: Weighted, after: tuple[Stmt, ...]) -> tuple[Requantization, We
     return results[0], replace(found, sum=results[0].staged, after=after)
 
 
-def _inlined(after: Sequence[Stmt]) -> Store | None:
+def inlined(after: Sequence[Stmt]) -> Store | None:
     """The one store, with the value of each local in its place."""
-    inlined: dict[Expr, Expr] = {}
+    values: dict[Expr, Expr] = {}
 
     def rule(expr: Expr) -> Expr:
-        return inlined.get(expr, expr) if isinstance(expr, Local) else expr
+        return values.get(expr, expr) if isinstance(expr, Local) else expr
 
     *declared, store = after
     for stmt in declared:
         if not isinstance(stmt, Declare):
             return None
-        inlined[stmt.local] = map_expr(stmt.value, rule)
+        values[stmt.local] = map_expr(stmt.value, rule)
     return replace(store, value=map_expr(store.value, rule)) if isinstance(store, Store) else None
 
 

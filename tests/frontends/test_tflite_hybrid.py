@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import relax_aot as rx
+from relax_aot.verify.emulate import emulate
 from tests.frontends.tflite_models import Maker, check_model, truth
 
 SAME, VALID, RELU, NONE = 0, 1, 1, 0
@@ -122,6 +123,8 @@ def test_layers_run_on_micro_kernels_of_bytes(board: str, names: tuple[str, ...]
     text = generated(network(np.random.default_rng(3), 16, asymmetric=False), board)
     for name in (*names, "raot_quantize_by_s8(", "raot_peak_f32(", "raot_range_f32("):
         assert name in text
+    for name in ("raot_scale_lines_f32(", "raot_scale_nhwc_f32(")[: 1 + (board == "mps3-an547")]:
+        assert name in text
     assert "_s16(" not in text
 
 
@@ -135,3 +138,18 @@ def test_few_filters_as_c(filters: int) -> None:
     given = rng.normal(size=(1, 8, 9, 4)).astype(np.float32)
     (found,) = rx.compile(module).host()({module.main.params[0].name: given}).values()
     np.testing.assert_allclose(found, truth(model, [[given]])[0][0], atol=2e-5)
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
+def test_networks_on_boards(board: str) -> None:
+    rng = np.random.default_rng(7)
+    model = network(rng, 10, asymmetric=False)
+    given = rng.normal(size=(1, 13, 10, 1)).astype(np.float32)
+    given[0, 3, 4] = -60
+    (expected,) = truth(model, [[given]])[0]
+    module = rx.load(model)
+    (run,) = emulate(rx.compile(module, board=board).built, [{module.main.params[0].name: given}])
+    (found,) = run.outputs.values()
+    np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())

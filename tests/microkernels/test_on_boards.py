@@ -27,6 +27,7 @@ from relax_aot.microkernels import (
     mve,
     outside,
     quantize_range,
+    scale_sums,
 )
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
@@ -39,11 +40,11 @@ BOARDS = {
     "mps3-an547": (*mve.MICRO_KERNELS, *convolve.MICRO_KERNELS, *groups.FLOAT_PRODUCTS,
                    *groups.DOTS["_mve"], *groups.SPLITS, *groups.PART_PRODUCTS,
                    *functions.MICRO_KERNELS, *outside.MICRO_KERNELS,
-                   *quantize_range.MICRO_KERNELS),
+                   *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS),
     "mps2-an386": (*dsp.MICRO_KERNELS, *dsp_pairs.MICRO_KERNELS,
                    *groups.FLOAT_PRODUCTS, *groups.DOTS["_s16"],
                    *groups.SPLITS, *groups.PART_PRODUCTS,
-                   *quantize_range.MICRO_KERNELS,
+                   *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS,
                    *(k for k in mve.MICRO_KERNELS if k.header == "quantize_lines.h")),
 }  # fmt: skip
 HEADERS = list(dict.fromkeys((k.header, board) for board, ks in BOARDS.items() for k in ks))

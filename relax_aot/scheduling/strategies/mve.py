@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 
@@ -18,18 +19,20 @@ import numpy as np
 from relax_aot.ir.dims import ONE, ZERO, Dim, dim_min, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Buffer, Load
+from relax_aot.ir.loops import Buffer, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.mve import BLOCK, SHORT, channel_order
-from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride
+from relax_aot.scheduling.contraction import Weighted, indexed_by, moved, step_of, stride
 from relax_aot.scheduling.epilogue import (
     Requantization,
     by_channel,
     direct_store,
+    inlined,
     quantized_add,
     scale_table,
 )
 from relax_aot.scheduling.packing import Arrays, Packed, padded, permuted, round_up
+from relax_aot.scheduling.scaled import Scaled, in_memory, scaled, step_along
 from relax_aot.scheduling.strategies._roles import Roles, roles_of
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, LONG_SUMS, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
@@ -78,7 +81,8 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     if rest.store is None or stride(rest.store, found.own) is None:
         one, rest = None, found
     kept = 0 if context.lean else SUMS
-    return _Pairs(found, w, order, roles, one, rest, kept).emit
+    floats = _floats(found) if one is None else None
+    return _Pairs(found, w, order, roles, one, rest, floats, kept).emit
 
 
 def _slack(found: Weighted) -> int:
@@ -99,9 +103,36 @@ def _in_place_order(found: Weighted) -> list[int] | None:
     return order
 
 
+@dataclass(frozen=True, slots=True)
+class _Floats:
+    """Sums that become floats, and the store of those."""
+
+    scaled: Scaled
+    store: Store
+
+
+def _floats(found: Weighted) -> _Floats | None:
+    """The floats of sums, whose operands are lines along the channels and steady along the last
+    loop over positions."""
+    store = inlined(found.after)
+    scale = scaled(store.value) if store is not None else None
+    if store is None or scale is None or scale.total != found.sum:
+        return None
+    moving = scale.moved_by | indexed_by(scale.factor)
+    last = {loop.variable for loop in found.positions[-1:]}
+    if moving & last or found.own in indexed_by(scale.factor) or found.own in last:
+        return None
+    if any(stride(store, name) is None for name in (found.own, *last)):
+        return None
+    operands = [one for one in (scale.scale, scale.bias) if isinstance(one, Load)]
+    lines = all(stride(one, found.own) in (ZERO, ONE) for one in operands)
+    return _Floats(scale, store) if lines else None
+
+
 class _Pairs:
     """`roles` where windows are read from a strip of columns; windows of no whole vectors that have
-    none are copied. `one`: the epilogue, None where sums do not become bytes; `kept`: bytes of sums
+    none are copied. `one`: the epilogue, None where sums do not become bytes; `floats`: that of
+    sums that become floats; `kept`: bytes of sums
     and columns at once; `lanes`: the channel of each lane of four, -1 for none; `size`: positions
     of a tile; `part`: groups of four channels at once; `joint`: rows of positions follow each
     other."""
@@ -114,9 +145,10 @@ class _Pairs:
         roles: Roles | None,
         one: Requantization | None,
         rest: Weighted,
+        floats: _Floats | None,
         kept: int,
     ) -> None:
-        self.kept = kept
+        self.kept, self.floats = kept, floats
         self.found, self.w, self.roles, self.one, self.rest = found, w, roles, one, rest
         self.pack = Weights(found, order, *(one.loads if one else ()))
         natural = [*range(found.channels), *[-1] * (-found.channels % 4)]
@@ -124,8 +156,11 @@ class _Pairs:
         self.groups = len(self.lanes) // 4
         self.last = found.positions[-1].variable if found.positions else ""
         column = roles is not None and roles.column is not None
-        places = [found.x, rest.store] if one and rest.store else [found.x]
-        self.joint = not column and found.joined(*places)
+        places: list[Load | Store] = [found.x]
+        places += [rest.store] if one and rest.store else []
+        if floats is not None:
+            places.append(floats.store)
+        self.joint = not column and found.joined(*places) and not self._differs()
         self.phases = roles.phases if roles is not None else 1
         positions = found.positions if self.joint else found.positions[-1:]
         count = interval(prod((loop.stop for loop in positions), start=ONE), w.bounds)[1]
@@ -134,6 +169,13 @@ class _Pairs:
         most = max(kept // (len(self.lanes) * 4 + copied) // 2 * 2, 2)
         self.size = max(1, min(most, POSITIONS, -(-count // self.phases)))
         self.part = self._part(copied * self.size)
+
+    def _differs(self) -> bool:
+        """Whether rows of positions have operands of their own."""
+        if self.floats is None:
+            return False
+        moving = self.floats.scaled.moved_by | indexed_by(self.floats.scaled.factor)
+        return any(loop.variable in moving for loop in self.found.positions)
 
     def _part(self, copied: int) -> int:
         """As many groups as have sums that are not too large: an even number, or all."""
@@ -162,7 +204,9 @@ class _Pairs:
         with position_tiles(w, found, self.size, self.joint, self.phases) as tile:
             at = tile.at(w)
             windows = self._windows(tile, at)
-            if one is None:
+            if self.floats is not None:
+                self._scale(tile, at, windows, self.floats)
+            elif one is None:
                 self._finish(tile, windows)
             else:
                 self._bytes(tile, at, windows, one)
@@ -205,6 +249,24 @@ class _Pairs:
             with w.range(found.own, channels) as c:
                 value = Load(self.sums, (row + c // 4 * 4 + c,))
                 w.finish(found.after, found.sum, value, {**at, found.own: first * 4 + c})
+
+    def _scale(
+        self, tile: Tile, at: dict[str, Dim], windows: tuple[Load, Dim], floats: _Floats
+    ) -> None:
+        """The floats of the sums."""
+        w, own, scaled = self.w, self.found.own, floats.scaled
+        by = scaled.operand(w)
+        operands = [(scaled.scale, "scale"), (scaled.bias, "bias")]
+        scale, bias = (in_memory(w, operand, name) for operand, name in operands)
+        out_step = step_of(floats.store, self.last) * self.phases if self.last else ZERO
+        with self._sums(tile, windows) as (first, _, channels):
+            here = {**at, own: first * 4}
+            w.micro(
+                "raot_scale_nhwc_f32", out=moved(floats.store, here), sums=self.sums,
+                scale=moved(scale, here), bias=moved(bias, here), by=by, channels=channels,
+                positions=tile.count, out_step=out_step, channel_step=step_of(floats.store, own),
+                scale_step=step_along(scaled.scale, own), bias_step=step_along(scaled.bias, own),
+            )  # fmt: skip
 
     def _bytes(
         self, tile: Tile, at: dict[str, Dim], windows: tuple[Load, Dim], one: Requantization
