@@ -5,8 +5,8 @@
  * raot_multiply_f16 and raot_multiply_bf16 are raot_multiply_f32 of multiply.h, with elements of
  * `right` as they are stored: IEEE binary16, or the upper halves of floats. They are converted as
  * they are read, which is exact, so sums have the bits of a product with converted elements. One or
- * two rows convert in registers (one row on Cortex-M, all rows on Zen 4). More rows convert some
- * steps to a buffer, once for all of them.
+ * two rows convert in registers: on Cortex-M one, with Helium and on Zen 4 all. More rows convert
+ * some steps to a buffer, once for all of them.
  */
 #ifndef RAOT_MULTIPLY_HALF_H
 #define RAOT_MULTIPLY_HALF_H
@@ -21,18 +21,18 @@ enum raot_half { RAOT_F16, RAOT_BF16 };
 
 /*
  *     RAOT_HALF_LANES  vectors of converted elements
- *     RAOT_HALF_WIDE   columns of the row that raot_half_row computes
+ *     RAOT_HALF_HIGH   rows that raot_half_registers computes together; it computes one, too
  *     RAOT_HALF_STEPS  steps of the buffer
  */
 #if defined(RAOT_MVE_ROWS)
 #if defined(RAOT_ASM_INLINE)
-#define RAOT_HALF_WIDE 16
+#define RAOT_HALF_HIGH 3
 #include "multiply_half_mve.h"
 #endif
 #elif defined(RAOT_LANES)
 #define RAOT_HALF_LANES
 #elif defined(RAOT_VFP) && defined(RAOT_ASM_INLINE) && !defined(RAOT_SMALL)
-#define RAOT_HALF_WIDE 16
+#define RAOT_HALF_HIGH 1
 #include "multiply_half_vfp.h"
 #endif
 #if !defined(RAOT_HALF_STEPS)
@@ -227,7 +227,7 @@ raot_half_strip(const enum raot_half kind, float *strip, int32_t steps, int32_t 
             continue;
         }
 #endif
-#if defined(RAOT_HALF_WIDE)
+#if defined(RAOT_HALF_HIGH)
         int32_t c = raot_half_convert(kind, strip, right, columns);
 #else
         int32_t c = 0;
@@ -240,14 +240,30 @@ raot_half_strip(const enum raot_half kind, float *strip, int32_t steps, int32_t 
     }
 }
 
+/* One loop of steps by the buffer. */
+__attribute__((always_inline)) static inline void
+raot_half_strips(const enum raot_half kind, int32_t rows, int32_t columns,
+                 const struct raot_level *level, const float *left, int32_t left_row,
+                 const uint16_t *right, float *sums)
+{
+    float strip[RAOT_HALF_STEPS * RAOT_TILE_COLUMNS];
+
+    for (int32_t first = 0; first < level->count; first += RAOT_HALF_STEPS) {
+        const int32_t rest = level->count - first;
+        const int32_t steps = rest < RAOT_HALF_STEPS ? rest : RAOT_HALF_STEPS;
+        const struct raot_level levels[3] = {
+            {1, 0, 0}, {1, 0, 0}, {steps, level->left, RAOT_TILE_COLUMNS}};
+        raot_half_strip(kind, strip, steps, columns, right + first * level->right, level->right);
+        raot_multiply_f32(rows, columns, levels, left + first * level->left, left_row, strip, sums);
+    }
+}
+
 /* One loop of steps. */
 __attribute__((always_inline)) static inline void
 raot_half_level(const enum raot_half kind, int32_t rows, int32_t columns,
                 const struct raot_level *level, const float *left, int32_t left_row,
                 const uint16_t *right, float *sums)
 {
-    float strip[RAOT_HALF_STEPS * RAOT_TILE_COLUMNS];
-
 #if defined(RAOT_HALF_LANES) && RAOT_LANES == 16
     if ((rows <= 2 || RAOT_ZEN4) && columns == RAOT_TILE_COLUMNS) {
         if (kind == RAOT_F16) {
@@ -266,26 +282,23 @@ raot_half_level(const enum raot_half kind, int32_t rows, int32_t columns,
         }
         return;
     }
-#elif defined(RAOT_HALF_WIDE)
-    for (; rows == 1 && columns >= RAOT_HALF_WIDE; columns -= RAOT_HALF_WIDE) {
-        if (!raot_half_row(kind, level, left, right, sums)) {
-            break;
+#elif defined(RAOT_HALF_HIGH)
+    while (rows > 0 && raot_half_fits(kind, rows, level, right)) {
+        const int32_t high = rows < RAOT_HALF_HIGH ? 1 : RAOT_HALF_HIGH;
+        const int32_t done = raot_half_registers(high, columns, level, left, left_row, right, sums);
+        if (done < columns) {
+            raot_half_strips(kind, high, columns - done, level, left, left_row, right + done,
+                             sums + done);
         }
-        right += RAOT_HALF_WIDE;
-        sums += RAOT_HALF_WIDE;
+        rows -= high;
+        left += high * left_row;
+        sums += high * RAOT_TILE_COLUMNS;
     }
-    if (columns == 0) {
+    if (rows == 0) {
         return;
     }
 #endif
-    for (int32_t first = 0; first < level->count; first += RAOT_HALF_STEPS) {
-        const int32_t rest = level->count - first;
-        const int32_t steps = rest < RAOT_HALF_STEPS ? rest : RAOT_HALF_STEPS;
-        const struct raot_level levels[3] = {
-            {1, 0, 0}, {1, 0, 0}, {steps, level->left, RAOT_TILE_COLUMNS}};
-        raot_half_strip(kind, strip, steps, columns, right + first * level->right, level->right);
-        raot_multiply_f32(rows, columns, levels, left + first * level->left, left_row, strip, sums);
-    }
+    raot_half_strips(kind, rows, columns, level, left, left_row, right, sums);
 }
 
 __attribute__((always_inline)) static inline void

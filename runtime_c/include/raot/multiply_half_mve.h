@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multiply_half_mve.h - multiply_half.h for Cortex-M with Helium: one row of 16 sums in registers.
+ * multiply_half_mve.h - multiply_half.h for Cortex-M with Helium: one row of 16 sums, or three rows
+ * of eight, in registers.
  *
  * Elements are loaded into the lower halves of words, which VCVTB converts.
  */
@@ -37,17 +38,21 @@ raot_half_convert(const enum raot_half kind, float *to, const uint16_t *from, in
     return 8 * groups;
 }
 
-/* One row and RAOT_HALF_WIDE columns; returns 0 if it does not compute them. */
-__attribute__((always_inline)) static inline int raot_half_row(const enum raot_half kind,
-                                                               const struct raot_level *level,
-                                                               const float *left,
-                                                               const uint16_t *right, float *sums)
+/* Whether raot_half_registers computes a loop: of f16, by contiguous rows. */
+static inline int raot_half_fits(enum raot_half kind, int32_t rows, const struct raot_level *level,
+                                 const uint16_t *right)
+{
+    (void)rows;
+    (void)right;
+    return kind == RAOT_F16 && level->left == 1;
+}
+
+/* One row and 16 columns. */
+__attribute__((always_inline)) static inline void
+raot_half_row(const struct raot_level *level, const float *left, const uint16_t *right, float *sums)
 {
     float factor;
 
-    if (kind != RAOT_F16 || level->left != 1) {
-        return 0;
-    }
     /* clang-format off */
     __asm__ volatile(
         "vldrw.32 q0, [%[sums]]\n vldrw.32 q1, [%[sums], #16]\n"
@@ -64,7 +69,57 @@ __attribute__((always_inline)) static inline int raot_half_row(const enum raot_h
         : [sums] "r"(sums), [count] "r"(level->count), [right] "r"(2 * level->right)
         : "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "lr", "memory");
     /* clang-format on */
-    return 1;
+}
+
+/* Three rows and eight columns. */
+__attribute__((always_inline)) static inline void
+raot_half_three_rows(const struct raot_level *level, const float *left, int32_t left_row,
+                     const uint16_t *right, float *sums)
+{
+    const float *second = left + left_row;
+    const float *third = second + left_row;
+    float factor;
+
+    /* clang-format off */
+    __asm__ volatile(
+        "vldrw.32 q0, [%[sums]]\n vldrw.32 q1, [%[sums], #16]\n"
+        "vldrw.32 q2, [%[sums], #128]\n vldrw.32 q3, [%[sums], #144]\n"
+        "vldrw.32 q4, [%[sums], #256]\n vldrw.32 q5, [%[sums], #272]\n"
+        "wls lr, %[count], 2f\n"
+        "1: vldrh.u32 q6, [%[b]]\n vldrh.u32 q7, [%[b], #8]\n" RAOT_WIDEN_Q6
+        "ldr %[factor], [%[a]], #4\n" RAOT_WIDEN_Q7
+        "vfma.f32 q0, q6, %[factor]\n add %[b], %[right]\n vfma.f32 q1, q7, %[factor]\n"
+        "ldr %[factor], [%[second]], #4\n"
+        "vfma.f32 q2, q6, %[factor]\n vfma.f32 q3, q7, %[factor]\n"
+        "ldr %[factor], [%[third]], #4\n"
+        "vfma.f32 q4, q6, %[factor]\n vfma.f32 q5, q7, %[factor]\n le lr, 1b\n"
+        "2: vstrw.32 q0, [%[sums]]\n vstrw.32 q1, [%[sums], #16]\n"
+        "vstrw.32 q2, [%[sums], #128]\n vstrw.32 q3, [%[sums], #144]\n"
+        "vstrw.32 q4, [%[sums], #256]\n vstrw.32 q5, [%[sums], #272]\n"
+        : [a] "+r"(left), [second] "+r"(second), [third] "+r"(third), [b] "+l"(right),
+          [factor] "=&r"(factor)
+        : [sums] "r"(sums), [count] "r"(level->count), [right] "r"(2 * level->right)
+        : "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "lr", "memory");
+    /* clang-format on */
+}
+
+/* The first columns of one or three rows; returns how many. */
+__attribute__((always_inline)) static inline int32_t
+raot_half_registers(int32_t rows, int32_t columns, const struct raot_level *level,
+                    const float *left, int32_t left_row, const uint16_t *right, float *sums)
+{
+    int32_t c = 0;
+
+    if (rows == 1) {
+        for (; c + 16 <= columns; c += 16) {
+            raot_half_row(level, left, right + c, sums + c);
+        }
+        return c;
+    }
+    for (; c + 8 <= columns; c += 8) {
+        raot_half_three_rows(level, left, left_row, right + c, sums + c);
+    }
+    return c;
 }
 
 #endif

@@ -56,17 +56,21 @@ raot_half_convert(const enum raot_half kind, float *to, const uint16_t *from, in
     RAOT_HALF_PRODUCTS(s8, s9, s10, s11, a, s28, s29) \
     RAOT_HALF_PRODUCTS(s12, s13, s14, s15, a, s30, s31)
 /* clang-format on */
-__attribute__((always_inline)) static inline int raot_half_row(const enum raot_half kind,
-                                                               const struct raot_level *level,
-                                                               const float *left,
-                                                               const uint16_t *right, float *sums)
+
+/* Whether raot_half_registers computes a loop: one row by words of f16. */
+static inline int raot_half_fits(enum raot_half kind, int32_t rows, const struct raot_level *level,
+                                 const uint16_t *right)
+{
+    return kind == RAOT_F16 && rows == 1 && raot_half_words(right, level->right);
+}
+
+/* One row and 16 columns. */
+__attribute__((always_inline)) static inline void
+raot_half_row(const struct raot_level *level, const float *left, const uint16_t *right, float *sums)
 {
     int32_t pairs = level->left == 1 ? level->count / 2 : 0;
     int32_t count = level->count - 2 * pairs;
 
-    if (kind != RAOT_F16 || !raot_half_words(right, level->right)) {
-        return 0;
-    }
     /* clang-format off */
     __asm__ volatile(
         "vldmia %[sums], {s0-s15}\n cmp %[pairs], #0\n beq 2f\n"
@@ -82,7 +86,21 @@ __attribute__((always_inline)) static inline int raot_half_row(const enum raot_h
           "s14", "s15", "s16", "s17", "s20", "s21", "s22", "s23", "s24", "s25", "s26", "s27", "s28",
           "s29", "s30", "s31", "memory", "cc");
     /* clang-format on */
-    return 1;
+}
+
+/* The first columns of a row; returns how many. */
+__attribute__((always_inline)) static inline int32_t
+raot_half_registers(int32_t rows, int32_t columns, const struct raot_level *level,
+                    const float *left, int32_t left_row, const uint16_t *right, float *sums)
+{
+    int32_t c = 0;
+
+    (void)rows;
+    (void)left_row;
+    for (; c + 16 <= columns; c += 16) {
+        raot_half_row(level, left, right + c, sums + c);
+    }
+    return c;
 }
 
 #endif
