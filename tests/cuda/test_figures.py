@@ -163,6 +163,10 @@ HALF_WINDOWS = """
         }
       }
     }"""
+ANY_WINDOWS = "symbol h in 1..64\nsymbol w in 1..64" + HALF_WINDOWS
+for old, new in (("28, 28", "h, w"), ("i in 0..28", "i in 0..h"), ("j in 0..28", "j in 0..w")):
+    ANY_WINDOWS = ANY_WINDOWS.replace(old, new)
+ANY_WINDOWS = ANY_WINDOWS.replace("-i + 29", "-i + h + 1").replace("-j + 29", "-j + w + 1")
 ATTENTION = """
 symbol n in 1..4096
 func @main(%q: f32[4, n, 64], %k: f32[4, 64, n], %v: f32[4, n, 64]) {
@@ -444,8 +448,14 @@ SUBJECTS = {
     "product f16, weights of bytes": Subject(
         DECODED, None, lambda loop: len(loop.instructions) <= 4.4 * loop.mix["HMMA"]
     ),
-    "convolution f16, channels last": Subject(
-        HALF_WINDOWS, None, lambda loop: len(loop.instructions) <= 2.5 * loop.mix["HMMA"]
+    "convolution f16, channels last": Subject(HALF_WINDOWS, None, mostly_hmma),
+    "convolution f16, images of any size": Subject(ANY_WINDOWS, None, mostly_hmma),
+    "convolution f16, 32 channels": Subject(HALF_WINDOWS.replace("64", "32"), None, mostly_hmma),
+    "convolution f16, 128 channels": Subject(HALF_WINDOWS.replace("64", "128"), None, mostly_hmma),
+    "convolution f16, 40 channels": Subject(
+        HALF_WINDOWS.replace("64", "40"),
+        None,
+        lambda loop: len(loop.instructions) <= 2.9 * loop.mix["HMMA"],
     ),
     "product of bytes": Subject(BYTES, matrix_product, mostly_imma),
     "product of bytes, a zero point": Subject(

@@ -129,3 +129,39 @@ def test_products_of_constant_rows_spill_nothing() -> None:
     source = device_source("model", [device], bounds)
     for sm, toolkit in ((87, 12), (90, 13)):
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
+
+
+WINDOWS = """
+    symbol n in 1..8
+    symbol h in 3..64
+    symbol w in 3..64
+    kernel @conv(%x: {of}[n, h, w, {c}], %w: {of}[96, 3, 3, {c}]) -> (%y: {of}[n, h, w, 96]) {{
+      for b in 0..n {{
+        for i in 0..h {{
+          for j in 0..w {{
+            for c in 0..96 {{
+              local sum: {of} = 0.0:{of}
+              for k in max(-i + 1, 0)..min(-i + h + 1, 3) {{
+                for l in max(-j + 1, 0)..min(-j + w + 1, 3) {{
+                  for d in 0..{c} {{
+                    sum = (sum + (%x[b, i + k - 1, j + l - 1, d] * %w[c, k, l, d]))
+                  }}
+                }}
+              }}
+              %y[b, i, j, c] = sum
+            }}
+          }}
+        }}
+      }}
+    }}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [24, 32, 64, 96])
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_windows_of_any_depth_spill_nothing(kind: str, depth: int) -> None:
+    _, device, bounds = device_form(WINDOWS.format(of=kind, c=depth), matrix_product)
+    assert device is not None
+    source = device_source("model", [device], bounds)
+    for sm, toolkit in ((87, 11), (87, 12), (90, 13)):
+        assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)

@@ -20,13 +20,10 @@ from relax_aot.ir.loops import (
     Assign,
     Binary,
     Buffer,
-    Cast,
     Declare,
     Expr,
     For,
     If,
-    Index,
-    Lit,
     Load,
     Local,
     Select,
@@ -40,6 +37,7 @@ from relax_aot.scheduling.contraction import indexed_by
 from relax_aot.scheduling.devices.attention_scores import Score
 from relax_aot.scheduling.devices.operands import At, Product, below, clamped, extent, split
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS
+from relax_aot.scheduling.devices.window_bits import NO_BIT, bit_at, is_set
 from relax_aot.scheduling.writer import Writer
 
 QUAD = 4
@@ -52,7 +50,6 @@ WIDTH = 16
 """Bits of a row in a word."""
 Place = tuple[Dim, Dim, Dim]
 """A block of keys, a pair of rows and a lane of a quad."""
-NO_BIT, ONE_BIT = Lit(0, DType.I32), Lit(1, DType.I32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +65,9 @@ class Bits:
     word: Local
 
     @property
-    def bit(self) -> Expr:
-        """Of a score."""
-        return _bit(Dim.of(NUMBER) + Dim.of(HALF) * WIDTH)
+    def number(self) -> Dim:
+        """Of the bit of a score."""
+        return Dim.of(NUMBER) + Dim.of(HALF) * WIDTH
 
     def load(self, at: At, part: Dim, row: Dim, lane: Dim) -> Expr:
         """The word of a lane for a block of keys and the matrix that begins with a row."""
@@ -176,7 +173,7 @@ def _pack(
                 if not whole:
                     key = w.named("last", dim_min(key, length - 1))
                 places = {**moved, **split(w, product.columns, key)}
-                bit = _bit(half * WIDTH + number)
+                bit = bit_at(half * WIDTH + number)
                 chosen = Select(substitute_in(bits.condition, places), bit, NO_BIT)
                 w.add(Assign(word, Binary("|", word, chosen)))
             return body
@@ -184,10 +181,6 @@ def _pack(
         enough = below(Dim.of(keys - 1), length)
         w.add(If(enough, tuple(fill(whole=True)), tuple(fill(whole=False))))
     w.add(Store(bits.words, bits.place(at, part, pair, lane), word))
-
-
-def _bit(number: Dim) -> Expr:
-    return Binary("<<", ONE_BIT, Cast(Index(number), DType.I32))
 
 
 def with_bits(expr: Expr, bits: Sequence[Bits]) -> Expr:
@@ -198,8 +191,7 @@ def with_bits(expr: Expr, bits: Sequence[Bits]) -> Expr:
         if not isinstance(part, Select) or part.condition not in every:
             return part
         one = every[part.condition]
-        own = Binary("&", one.word, one.bit)
-        return Select(Binary("!=", own, NO_BIT), part.then, part.otherwise)
+        return Select(is_set(one.word, one.number), part.then, part.otherwise)
 
     return map_expr(expr, rule)
 

@@ -10,25 +10,38 @@ of the matrix units reads in different banks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import gcd
 
+from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
-from relax_aot.ir.loops import Binary, Bind, Buffer, Expr, For, If, Lit, Load, Select, Store
+from relax_aot.ir.loops import (
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Lit,
+    Load,
+    Select,
+    Store,
+)
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import follow, moved, step_of, stride, symbols_of
 from relax_aot.scheduling.devices.operands import (
     At,
     Product,
+    all_of,
     below,
     clamped,
     extent,
     inside,
     split,
 )
+from relax_aot.scheduling.devices.window_bits import bits_of, have_bits, is_set, quotient
 from relax_aot.scheduling.writer import Writer
 
 BYTES = 16
@@ -50,7 +63,8 @@ class Side:
     copied at once; 0 where it is one after the other. `zeros`: lines beyond the last one are zeros;
     else others are in their place, whose addresses are the same for all steps. `apart`:
     addresses take two registers of a thread each and are computed once, else those of one part are
-    computed together."""
+    computed together. `open`: the places of its window that are inside, for each pixel that a lane
+    copies (window_bits.py)."""
 
     name: str
     product: Product
@@ -63,6 +77,7 @@ class Side:
     shared: Buffer
     zeros: bool = False
     apart: bool = True
+    open: Buffer | None = None
 
     @property
     def pitch(self) -> Dim:
@@ -107,23 +122,54 @@ class Side:
 
     def copy(
         self, w: Writer, thread: Dim, threads: int, batch: At, half: Dim, first: Pair,
-        *, whole: bool = False, stop: Dim | None = None,
+        *, lane: Dim = ZERO, whole: bool = False, stop: Dim | None = None,
     ) -> None:  # fmt: skip
         """Copies the lines and steps from `first` on to one half of shared memory. `whole`: none
-        of them is beyond the last one of its axis; else steps end at `stop`, or at the last one."""
-        each = self.vector or self.width
-        count = self.lines * self.steps // each
+        of them is beyond the last one of its axis; else steps end at `stop`, or at the last one.
+        `lane`: that of the thread."""
         ends = (extent(self.loops), extent(self.product.steps) if stop is None else stop)
-        with w.range("e", ceildiv(Dim.of(count), threads)) as e:
-            chunk = thread + e * threads
-            rest = count % threads != 0
-            with w.when(*[below(chunk, Dim.of(count))] if rest else ()):
-                place, far = self._chunk(w, (thread, e, threads), each)
-                to = self.shared[self.place(half, *place)]
-                if self.vector:
-                    self._vector(w, batch, to, place, far, first, ends, whole=whole)
-                else:
-                    self._gather(w, batch, to, place, first, ends, whole=whole)
+        with self._chunks(w, thread, threads) as (e, place, far):
+            to = self.shared[self.place(half, *place)]
+            if self.vector:
+                self._vector(w, batch, to, place, far, first, ends, (lane, e), whole=whole)
+            else:
+                self._gather(w, batch, to, place, first, ends, whole=whole)
+
+    def opened(self, w: Writer, warp: Dim, threads: int, batch: At, first: Dim) -> Side:
+        """The side with words for the pixels of half precision that each lane copies, if it has any
+        and words have enough bits. Those of bytes have none: kernels spilled. `first`: the line."""
+        *places, _ = self.product.steps
+        pixels = self.kind.is_half and self.vector and self.load == self.product.padded
+        if not pixels or not have_bits(places, w.bounds):
+            return self
+        words = w.reserve("open", DType.I32, "lane", LANES, ceildiv(self._count, threads))
+        with w.range("lane", LANES, axis="lane") as lane:
+            thread = w.named("thread", warp * LANES + lane)
+            with self._chunks(w, thread, threads) as (e, place, _):
+                line = clamped(first + place[0], extent(self.loops), self.lines, w)
+                at = {**batch, **split(w, self.loops, line)}
+                bits = bits_of(w, places, self.product.window(w, self.load, at))
+                w.add(Store(words, (lane, e), bits))
+        return replace(self, open=words)
+
+    @property
+    def _each(self) -> int:
+        """The elements of a chunk, which a thread copies one after the other or at once."""
+        return self.vector or self.width
+
+    @property
+    def _count(self) -> int:
+        """Of chunks."""
+        return self.lines * self.steps // self._each
+
+    @contextmanager
+    def _chunks(self, w: Writer, thread: Dim, threads: int) -> Iterator[tuple[Dim, Pair, Pair]]:
+        """The number of each chunk of a thread, its place, and how far it is from that of the first
+        one."""
+        with w.range("e", ceildiv(Dim.of(self._count), threads)) as e:
+            rest = self._count % threads != 0
+            with w.when(*[below(thread + e * threads, Dim.of(self._count))] if rest else ()):
+                yield e, *self._chunk(w, (thread, e, threads), self._each)
 
     def _chunk(self, w: Writer, at: tuple[Dim, Dim, int], each: int) -> tuple[Pair, Pair]:
         """The place of a chunk of `each` elements, and how far it is from that of the first chunk
@@ -182,29 +228,63 @@ class Side:
         """Whether all steps of a part are of one pixel of a window."""
         return whole_chunks(self.product.steps, self.steps, bounds)
 
-    def _apart(self, at: At, place: Dim) -> tuple[dict[str, Dim], Dim]:
-        """The element that the first step of the first pixel of a window has in the place of `at`,
-        and how far ahead of it the element is, which is the same for all threads."""
-        source, ahead, steps = dict(at), ZERO, self.product.steps
-        for loop in steps:
-            begin = loop.start + (place if loop == steps[-1] else ZERO)
-            source[loop.variable] = begin
-            ahead += (at[loop.variable] - begin) * step_of(self.load, loop.variable)
-        return source, ahead
+    def _ahead(self, w: Writer, position: Dim) -> Dim:
+        """How far the element of a step is ahead of that of the first one, which is the same for
+        all threads. Loops whose elements follow each other are one axis."""
+        axes: list[tuple[str, Dim, Dim]] = []
+        for loop in reversed(self.product.steps):
+            name, size, step = loop.variable, loop.extent, step_of(self.load, loop.variable)
+            if axes and step == axes[-1][1] * axes[-1][2]:
+                _, inner, step = axes.pop()
+                size *= inner
+            axes.append((name, size, step))
+        ahead, names = ZERO, [name for name, _, _ in axes[1:]]
+        for (_, size, step), outer in zip(axes, names, strict=False):
+            before = w.short(outer, quotient(position, size))
+            ahead, position = ahead + (position - before * size) * step, before
+        return ahead + position * axes[-1][2]
+
+    def _pixel(
+        self, w: Writer, line: At, step: Pair, own: Pair
+    ) -> tuple[dict[str, Dim], Dim, list[Expr]]:
+        """The element that is in the place of a step in the first pixel of a window, how far ahead
+        of it that of the step is, and when the step is inside of the image. `step`: its place in
+        its part, and its position. `own`: the lane, and the number of its chunk."""
+        place, position = step
+        steps, apart = self.product.steps, place if self._one_pixel(w.bounds) else ZERO
+        at = {**line, **{loop.variable: loop.start for loop in steps}}
+        at[steps[-1].variable] += apart
+        ahead = self._ahead(w, position - apart)
+        if self.open is None:
+            exact = {**line, **self._steps_at(w, place, position)}
+            return at, ahead, inside(exact, self.product.window(w, self.load, exact))
+        number = w.short("number", quotient(position - apart, steps[-1].extent))
+        return at, ahead, [is_set(self.open[own], number)]
 
     def _vector(
         self, w: Writer, batch: At, to: Load, place: Pair, far: Pair, first: Pair, ends: Pair,
-        *, whole: bool,
+        own: Pair, *, whole: bool,
     ) -> None:  # fmt: skip
         """Copies neighbors, as many of them as there are; zeros behind them. How far a part is
-        behind the first one is apart from the address, which threads compute once. Else that of a
-        chunk behind the first chunk of the thread is, where it is a number."""
+        behind the first one is apart from the address, which threads compute once. Else, and in
+        products with pixels, whose addresses take registers, that of a chunk behind the first chunk
+        of the thread is, where it is a number. Where a part has several pixels, lines beyond the
+        last one are zeros, which takes no other address. `own`: the lane, and the number of its
+        chunk."""
         loops, steps = self.loops, self.product.steps
-        positions = [own + start for own, start in zip(place, first, strict=True)]
+        positions = [near + start for near, start in zip(place, first, strict=True)]
         even = [
             simplify(stop % size, w.bounds) == 0 or (whole and axis == self.moving)
             for axis, stop, size in zip((0, 1), ends, (self.lines, self.steps), strict=True)
         ]
+        padded, conditions = self.load == self.product.padded, list[Expr]()
+        pixels_apart = self.product.padded and not padded and not self._one_pixel(w.bounds)
+        alone = self.rows and len(loops) == 1
+        whole_vectors = self.product.divides(self.vector, ends[1], w.bounds)
+        if pixels_apart and alone and whole_vectors and not even[0]:
+            conditions.append(below(positions[0], ends[0]))
+            even[0] = True
+        exact = tuple(even)
         along, across = (1, 0) if self.rows else (0, 1)
         count = Dim.of(self.vector)
         repeats = self.rows or self.product.divides(self.vector, ends[0], w.bounds)
@@ -223,27 +303,25 @@ class Side:
         if self.apart and one and step is not None and (axis or self.zeros):
             positions[axis] = place[axis]
             ahead = first[axis] * step
-        padded = self.load == self.product.padded
-        if not self.apart and not padded:
-            for axis, own in enumerate((loops, steps)):
-                step = stride(self.load, own[0].variable) if len(own) == 1 else None
-                if step is not None and step.is_constant and even[axis]:
+        if not padded and (self.product.padded or not self.apart):
+            for axis, along_axis in enumerate((loops, steps)):
+                one_loop = len(along_axis) == 1
+                step = stride(self.load, along_axis[0].variable) if one_loop else None
+                if step is not None and step.is_constant and exact[axis]:
                     positions[axis] -= far[axis]
                     ahead += far[axis] * step
+        at = {**batch, **split(w, loops, positions[0])}
         if padded:
-            ahead, positions[1] = ZERO, place[1] + first[1]
-        at = {**batch, **split(w, loops, positions[0]), **self._steps_at(w, place[1], positions[1])}
-        source = at
-        if padded and self._one_pixel(w.bounds):
-            source, ahead = self._apart(at, place[1])
-        conditions = inside(at, self.product.window(w, self.load, at))
+            at, ahead, conditions = self._pixel(w, at, (place[1], place[1] + first[1]), own)
+        else:
+            at |= self._steps_at(w, place[1], positions[1])
         if conditions and not even[1]:
-            conditions.append(below(positions[1], ends[1]))
+            conditions.append(below(place[1] + first[1], ends[1]))
             count = Dim.of(self.vector)
         of = "" if self.vector == self.width else str(self.vector)
         zero = conditions and self.fill.value == 0
         if zero:
-            chosen = Select(_all(conditions), Lit(self.vector, DType.I64), Lit(0, DType.I64))
+            chosen = Select(all_of(conditions), Lit(self.vector, DType.I64), Lit(0, DType.I64))
             name = w.fresh("count")
             w.add(Bind(name, chosen, ZERO, Dim.of(self.vector), "clamped"))
             w.bounds = w.bounds.with_value(name, ZERO, Dim.of(self.vector))
@@ -255,7 +333,7 @@ class Side:
                 f"raot_copy_async{of}_{to.dtype.value}", to=begin,
                 count=w.named("count", count), ahead=w.named("ahead", ahead),
                 far=row_major(apart, self.shared.shape),
-                **{"from": moved(self.load, source)},
+                **{"from": moved(self.load, at)},
             )  # fmt: skip
         if zero or not conditions:
             w.add(*copied)
@@ -265,7 +343,7 @@ class Side:
             with w.range("s", self.width) as s:
                 w.add(Store(some, (s,), self.fill))
             w.micro(f"raot_store{self.width}_{self.kind.value}", to=to, **{"from": some})
-        w.add(If(_all(conditions), tuple(copied), tuple(filled)))
+        w.add(If(all_of(conditions), tuple(copied), tuple(filled)))
 
     def _gather(
         self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, ends: Pair, *, whole: bool
@@ -298,10 +376,6 @@ class Side:
                 with w.when(*conditions, *inside(own, window)):
                     w.add(Store(some, (s,), product.value(w, self.load, own)))
         w.micro(f"raot_store{self.width}_{self.kind.value}", to=to, **{"from": some})
-
-
-def _all(conditions: Sequence[Expr]) -> Expr:
-    return reduce(partial(Binary, "&&"), conditions)
 
 
 def side_of(

@@ -17,7 +17,7 @@ from math import prod
 
 from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
-from relax_aot.ir.loops import Barrier, Buffer, Cast, For, Kernel, Load
+from relax_aot.ir.loops import Barrier, Buffer, Cast, Expr, For, Kernel, Load
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vectors
@@ -169,7 +169,8 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     small = tiles.rounding if kind is DType.F32 else tiles.small if kind.is_half else tiles.short
     rows = vectors(product, product.found.left, product.rows, bounds)[1]
     apart = product.steps not in rows  # rows of the left factor are neighbors
-    if kind.is_half and (apart or simplify(extent(product.rows), bounds).is_constant):
+    addresses = apart or product.padded or simplify(extent(product.rows), bounds).is_constant
+    if kind.is_half and addresses:
         small = tiles.medium  # compilers keep more addresses, for which there are no registers
     large, small = (tiles.wide, tiles.medium) if short else (large, small)
     blocks = product.blocks(large.rows, large.columns)
@@ -198,18 +199,25 @@ def _stored(product: Product, load: Load, kind: DType) -> bool:
     return value.dtype is kind and isinstance(value, Load | Cast)
 
 
-def _halves(w: Writer, parts: Dim) -> Iterator[tuple[Dim, Dim]]:
-    """All parts in their order, each with the half of shared memory that it is in. Two parts are
-    no loop, so that compilers know all their addresses."""
-    if parts.is_constant and parts.constant <= 2:
-        for number in map(Dim.of, range(parts.constant)):
-            yield number, number
+def _halves(w: Writer, parts: Dim) -> Iterator[tuple[Dim, Dim, Expr | bool]]:
+    """All parts in their order, each with the half of shared memory that it is in, and whether
+    another one follows. Two parts are no loop, so that compilers know all their addresses. Where
+    the number of parts is known and odd, the last one is behind the loop, in which nothing is
+    tested then."""
+    known = parts.constant if parts.is_constant else 0
+    if 0 < known <= 2:
+        for number in range(known):
+            yield Dim.of(number), Dim.of(number), number + 1 < known
         return
-    with w.range("pair", ceildiv(parts, 2)) as pair, w.range("half", 2) as half:
-        part = w.let("part", pair * 2 + half, ZERO, parts)
-        even = simplify(parts % 2, w.bounds) == 0
-        with w.when(*() if even else (below(part, parts),)):
-            yield part, half
+    odd, even = known % 2 == 1, simplify(parts % 2, w.bounds) == 0
+    pairs = simplify(parts // 2 if odd else ceildiv(parts, 2), w.bounds)
+    with w.range("pair", pairs) as pair, w.range("half", 2) as half:
+        part = pair * 2 + half
+        with w.when(*() if odd or even else (below(part, parts),)):
+            later = below(pair + half, pairs) if even else below(part + 1, parts)
+            yield part, half, odd or later
+    if odd:
+        yield parts - 1, ZERO, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,18 +272,23 @@ class _Launch:
         with w.range("lane", LANES, axis="lane") as lane:
             start_sums(w, product, batch, *self._results(sides, start, first, sums, lane))
             zeros.start(lane)
+        (left, right), (row, column) = sides, start
+        left = left.opened(w, warp, tile.threads, batch, row)
+        right = right.opened(w, warp, tile.threads, batch, column)
+        sides = (left, right)
         total = extent(product.steps)
         parts = w.short("parts", ceildiv(total, self.steps))
         lead, whole = self._lead(sides, total, parts)
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
             self._copy(sides, start, warp, batch, ZERO, ZERO, stop=lead if whole else total)
-        for part, half in _halves(w, parts):
+        for part, half, another in _halves(w, parts):
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))
-            with w.when(below(part + 1, parts)):
-                ahead = lead + part * self.steps
-                self._copy(sides, start, warp, batch, 1 - half, ahead, whole=whole)
+            if another is not False:
+                with w.when(*() if another is True else (another,)):
+                    ahead = lead + part * self.steps
+                    self._copy(sides, start, warp, batch, 1 - half, ahead, whole=whole)
             with w.range("k", self.steps // unit.steps) as k:
                 self._multiply(sides, first, half, k * unit.steps, factors, sums, zeros)
         zeros.subtract(sums, parts * self.steps if product.padded else total)
@@ -322,7 +335,10 @@ class _Launch:
             thread = w.named("thread", warp * LANES + lane)
             for side, first in zip(sides, start, strict=True):
                 place = (first, part)
-                side.copy(w, thread, self.tile.threads, batch, half, place, whole=whole, stop=stop)
+                side.copy(
+                    w, thread, self.tile.threads, batch, half, place,
+                    lane=lane, whole=whole, stop=stop,
+                )  # fmt: skip
 
     def _multiply(
         self, sides: Sequence[Side], first: Sequence[Dim], half: Dim, step: Dim,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
@@ -29,6 +30,7 @@ from relax_aot.ir.dims import (
 )
 from relax_aot.ir.loops import (
     PARTS,
+    Binary,
     Bind,
     Cast,
     Declare,
@@ -169,6 +171,10 @@ def inside(at: At, ends: Mapping[str, tuple[Dim, Dim]]) -> list[Expr]:
     return conditions
 
 
+def all_of(conditions: Sequence[Expr]) -> Expr:
+    return reduce(partial(Binary, "&&"), conditions)
+
+
 def _open(end: Dim, whole: Dim, kind: type[Max] | type[Min]) -> Dim:
     """The end of a clipped window without the one that no step is beyond anyway."""
     atom = end.terms[0][1][0][0] if len(end.terms) == 1 and end.terms[0][1] else None
@@ -218,7 +224,8 @@ def finish_sums(
 def _each_result(
     w: Writer, batch: At, lines: tuple[Lines, Lines], used: frozenset[str] | None = None
 ) -> Iterator[tuple[dict[str, Dim], Dim, Dim]]:
-    """`used`: the loop variables that matter; others may be beyond the last row or column."""
+    """`used`: the loop variables that matter, where others may be beyond the last row or column:
+    the last one stands for what is beyond it, which is no condition that would be kept."""
     at, index = dict(batch), list[Dim]()
     with ExitStack() as stack:
         for one, names in zip(lines, ("i row", "j column"), strict=True):
@@ -227,9 +234,11 @@ def _each_result(
             if used is not None and not used & {loop.variable for loop in one.loops}:
                 continue
             place = one.first + simplify(one.place(index[-1]), w.bounds)
-            position = w.let(name, place, ZERO, one.first + one.size)
             stop = extent(one.loops)
             partial = simplify(stop % one.size, w.bounds) != 0
+            if partial and used is not None:
+                place, partial = dim_min(place, stop - 1), False
+            position = w.let(name, place, ZERO, one.first + one.size)
             stack.enter_context(w.when(*[below(position, stop)] if partial else ()))
             at |= split(w, one.loops, position)
         yield at, index[0], index[1]

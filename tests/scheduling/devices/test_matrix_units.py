@@ -194,6 +194,11 @@ HALF_CHANNELS_LAST = """
       }
     }"""
 """With a stride along one axis, and windows of which all but one column is outside."""
+PIXELS_APART = HALF_CHANNELS_LAST.replace("32", "24")
+"""Of which a part of the steps has more than one pixel."""
+WIDE_WINDOWS = HALF_CHANNELS_LAST.replace("32", "8").replace("6, 3, 3, 8", "6, 7, 5, 8")
+WIDE_WINDOWS = WIDE_WINDOWS.replace("7, 3)", "7, 7)", 1).replace("7, 3)", "7, 5)", 1)
+"""Of more places than words have bits."""
 CHANNELS_FIRST = """
     symbol n in 1..2
     kernel @conv(%x: u8[n, 16, 6, 5], %w: u8[6, 3, 3, 16]) -> (%y: i32[n, 6, 6, 5]) {
@@ -238,6 +243,8 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "windows of bytes": (BYTE_WINDOWS, ({"n": 1},)),
     "windows of whole vectors of bytes": (CHANNELS_LAST, ({"n": 1},)),
     "windows of whole vectors of half precision": (HALF_CHANNELS_LAST, ({"n": 1}, {"n": 2})),
+    "windows of which a part has several pixels": (PIXELS_APART, ({"n": 1},)),
+    "windows of more places than words have bits": (WIDE_WINDOWS, ({"n": 1},)),
     "windows of bytes in planes": (CHANNELS_FIRST, ({"n": 1},)),
     "aligned bytes": (ALIGNED_BYTES, ({"n": 33, "k": 5}, {"n": 1, "k": 0})),
     "weights of four bits": (DECODED, ({"n": 9},)),

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which places of a window are inside of an image, as the bits of a word for each pixel.
+
+A word is computed once, before the loop over the steps of a sum. There, one instruction tests a
+bit, where comparisons take two for each axis, and divisions that tell the place on each axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import gcd
+
+from relax_aot.ir.dims import ZERO, Bounds, Dim, simplify
+from relax_aot.ir.loops import Assign, Binary, Cast, Declare, Expr, For, Index, Lit, Local, Select
+from relax_aot.ir.types import DType
+from relax_aot.scheduling.devices.operands import all_of, extent, inside
+from relax_aot.scheduling.writer import Writer
+
+MOST = 31
+"""Bits of a word, without that of its sign."""
+NO_BIT, ONE_BIT = Lit(0, DType.I32), Lit(1, DType.I32)
+
+
+def have_bits(places: Sequence[For], bounds: Bounds) -> bool:
+    """Whether a word has a bit for each place of a window. `places`: its loops."""
+    count = simplify(extent(places), bounds)
+    return count.is_constant and count.constant <= MOST
+
+
+def bits_of(w: Writer, places: Sequence[For], ends: Mapping[str, tuple[Dim, Dim]]) -> Expr:
+    """The word of a pixel. `ends`: the range of each loop that is clipped. An iteration of a loop
+    has the bits of the loops in it."""
+    word: Expr = ONE_BIT
+    count = Dim.of(1)
+    for loop in reversed(places):
+        every = Local(w.fresh("bits"), DType.I32)
+        w.add(Declare(every, NO_BIT))
+        with w.range(loop.variable, loop.extent) as number:
+            own: Expr = Binary("<<", word, Cast(Index(number * count), DType.I32))
+            if loop.variable in ends:
+                end = {loop.variable: ends[loop.variable]}
+                conditions = inside({loop.variable: loop.start + number}, end)
+                own = Select(all_of(conditions), own, NO_BIT)
+            w.add(Assign(every, Binary("|", every, own)))
+        word, count = every, count * loop.extent
+    return word
+
+
+def quotient(position: Dim, size: Dim) -> Dim:
+    """`position // size`, in which the terms with the greatest common factor are divided by it
+    first: compilers do not know that the others are less than it."""
+    if not size.is_constant:
+        return position // size
+    count, terms = size.constant, position.terms
+    factor = max((gcd(count, number) for number, atoms in terms if atoms), default=1)
+    whole = sum((Dim(((n // factor, atoms),)) for n, atoms in terms if n % factor == 0), ZERO)
+    return (whole + (position - whole * factor) // factor) // (count // factor)
+
+
+def is_set(word: Expr, number: Dim) -> Expr:
+    return Binary("!=", Binary("&", word, bit_at(number)), NO_BIT)
+
+
+def bit_at(number: Dim) -> Expr:
+    return Binary("<<", ONE_BIT, Cast(Index(number), DType.I32))
