@@ -4,7 +4,7 @@ and panels cover."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -86,13 +86,12 @@ class Copied:
         return self.panel[(ZERO,) * len(shape)], steps
 
 
-def as_stored(found: Contraction, constants: Collection[str]) -> Contraction:
-    """With a right operand of half precision as it is stored, where it is a constant that is only
-    widened."""
+def as_stored(found: Contraction) -> Contraction:
+    """With a right operand of half precision as it is stored, where it is only widened."""
     for one in found.computed:
         match one.value:
             case Cast(Load() as load, DType.F32) if one.load == found.right and not one.fetched:
-                if load.dtype.is_half and load.buffer.name in constants:
+                if load.dtype.is_half:
                     others = tuple(other for other in found.computed if other is not one)
                     return replace(found, right=load, computed=others)
     return found

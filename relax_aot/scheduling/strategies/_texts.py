@@ -129,6 +129,28 @@ HALF_MATMUL = """
         }
       }
     }"""
+HALF_KEYS = """
+    symbol m in 8..99
+    kernel @scores(%q: f32[5], %keys: f16[5, m]) -> (%y: f32[m]) {
+      for j in 0..m {
+        local sum: f32 = 0.0:f32
+        for k in 0..5 {
+          sum = fma(%q[k], cast(%keys[k, j], f32, wrap), sum)
+        }
+        %y[j] = sum
+      }
+    }"""
+BYTE_KEYS = """
+    symbol m in 8..99
+    kernel @scores(%q: f32[5], %keys: i8[5, m], %steps: f32[m]) -> (%y: f32[m]) {
+      for j in 0..m {
+        local sum: f32 = 0.0:f32
+        for k in 0..5 {
+          sum = fma(%q[k], (cast(%keys[k, j], f32, wrap) * %steps[j]), sum)
+        }
+        %y[j] = sum
+      }
+    }"""
 ROW_GROUPS = """
     symbol n in 1..9
     const %w: i8[64, 30] = splat 5

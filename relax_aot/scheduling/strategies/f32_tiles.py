@@ -44,11 +44,13 @@ from relax_aot.scheduling.strategies._panels import (
 )
 from relax_aot.scheduling.strategies._sums import Full, emit_tile
 from relax_aot.scheduling.strategies._texts import (
+    BYTE_KEYS,
     CONVOLUTION,
     DECODED_MATMUL,
     DEPTHWISE,
     GATHERED_COLUMNS,
     GATHERED_ROWS,
+    HALF_KEYS,
     HALF_MATMUL,
     MATMUL,
     NARROW_MATMUL,
@@ -60,7 +62,7 @@ from relax_aot.scheduling.writer import Ends, Writer
 LEAST_COLUMNS = 8
 """Narrower results are not worth a tile."""
 LEAST_FILTERS = 4
-"""Rows for which it is worth to gather columns, or to compute them."""
+"""Rows for which it is worth to gather columns."""
 UNROLL = 4
 """Columns that begin, or are stored, in an iteration where code counts less than cycles."""
 FARTHEST = 4
@@ -68,9 +70,10 @@ FARTHEST = 4
 
 
 def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
-    """Matches by how much of a tile the results fill; clipped columns count less. Constants of half
-    precision are packed as they are, if the target converts them in tiles."""
-    stored = as_stored(found, context.constants) if context.target.halves else found
+    """Matches by how much of a tile the results fill; clipped columns count less. A right operand
+    of half precision is packed, or read in place, as it is stored, if the target converts it in
+    tiles."""
+    stored = as_stored(found) if context.target.halves else found
     match = _tiles(stored, w, context) if stored is not found else None
     return match or _tiles(found, w, context)
 
@@ -127,7 +130,7 @@ def _computed_size(found: Contraction, rows: int, w: Writer, context: Context) -
     left, right = (found.computed_at(load) for load in (found.left, found.right))
     if left is not None and rows < 2:
         return None
-    if right is not None and rows < (2 if right.fetched else LEAST_FILTERS):
+    if right is not None and rows < (2 if right.fetched else target.computed_rows):
         return None
     size = _Size(target.rows, COLUMNS)
     if right is not None:
@@ -433,6 +436,27 @@ EXAMPLES = (
                 multiply %sums[height, 12] = %x[24*i_tile, 0], 5, %w.packed[0], [5, 1, 12]
             ...""",
     ),
+    Example(
+        why="keys of half precision are read in place",
+        target="asimd",
+        before=HALF_KEYS,
+        after="""
+            kernel @scores(%q: f32[5], %keys: f16[5, m]) -> (%y: f32[m]) {
+            ...
+                multiply %sums[1, width] = %q[0], 0, %keys[0, 32*j_panel], [5, 1, m]
+            ...""",
+    ),
+    Example(
+        why="vectors decode keys into a panel faster than in a loop over one row",
+        target="host",
+        before=BYTE_KEYS,
+        after="""
+            kernel @scores(...) -> (%y: f32[m]) scratch (%panel: f32[5, min(32, m)]) {
+            ...
+                multiply %sums[1, width] = %q[0], 0, %panel[0, 0], [5, 1, min(32, m)]
+            ...""",
+    ),
+    Example(why="one row reads keys once", target="dsp", before=BYTE_KEYS),
     Example(
         why="rows at indices from data are copied for one tile",
         target="dsp",
