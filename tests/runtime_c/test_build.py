@@ -64,6 +64,20 @@ def test_tiles_of_cortex_m(flag: str, tmp_path: Path) -> None:
     run("qemu-arm", tmp_path / "tiles")
 
 
+@pytest.mark.parametrize("flag", ["-DRAOT_SEPARATE", "-URAOT_SEPARATE"])
+@pytest.mark.parametrize("cpu", ["cortex-m4", "cortex-m7", "cortex-m33"])
+def test_clang_accepts_the_assembly_of_tiles(cpu: str, flag: str) -> None:
+    """ISO C99 requires strings of at most 4095 characters, and Clang counts those of assembly."""
+    need("clang")
+    run(
+        "clang", "--target=thumbv7em-none-eabi", f"-mcpu={cpu}", "-mfloat-abi=hard", "-std=c11",
+        "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", flag,
+        f"-I{ROOT / 'runtime_c' / 'include'}",
+        f"-isystem{ROOT / 'boards' / 'families' / 'freestanding'}",
+        "-include", "raot/multiply.h", "-xc", "/dev/null",
+    )  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86-64")
 @pytest.mark.parametrize(
