@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _DIRECTIVE = re.compile(r"#\s*(if|ifdef|ifndef|elif|else|endif|define|undef)\b\s*(.*)", re.DOTALL)
 _TOKEN = re.compile(r"\s*(?:(\d+)[uUlL]*|(\w+)|(&&|\|\||[=!<>]=|[-+*&!<>()])|('.'))")
 _LEVELS = (("||",), ("&&",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*",))
@@ -58,7 +59,8 @@ class Conditions:
         if what == "undef":
             self.macros.pop(found[1], None)
         else:
-            self.macros[found[1]] = None if self.unsure else found[3].strip()
+            value = _COMMENT.sub(" ", found[3].replace("\\\0", " ")).strip()
+            self.macros[found[1]] = None if self.unsure else value
 
     def _chosen(self, branches: Sequence[_Branch]) -> Iterator[str]:
         opened = False
@@ -81,7 +83,7 @@ class Conditions:
 
     def value(self, condition: str) -> int | None:
         """None where it depends on what is open."""
-        plain = re.sub(r"/\*.*?\*/", "", condition.replace("\\\0", " "))
+        plain = _COMMENT.sub(" ", condition.replace("\\\0", " "))
         tokens = [found[0].strip() for found in _TOKEN.finditer(plain)]
         return _Reader(tokens, self.macros).binary(0)
 
