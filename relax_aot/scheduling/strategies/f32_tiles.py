@@ -62,7 +62,7 @@ from relax_aot.scheduling.writer import Ends, Writer
 LEAST_COLUMNS = 8
 """Narrower results are not worth a tile."""
 LEAST_FILTERS = 4
-"""Rows for which it is worth to gather columns."""
+"""Rows for which it is worth to gather columns, or to compute them."""
 UNROLL = 4
 """Columns that begin, or are stored, in an iteration where code counts less than cycles."""
 FARTHEST = 4
@@ -130,7 +130,7 @@ def _computed_size(found: Contraction, rows: int, w: Writer, context: Context) -
     left, right = (found.computed_at(load) for load in (found.left, found.right))
     if left is not None and rows < 2:
         return None
-    if right is not None and rows < (2 if right.fetched else target.computed_rows):
+    if right is not None and rows < (2 if right.fetched else LEAST_FILTERS):
         return None
     size = _Size(target.rows, COLUMNS)
     if right is not None:
@@ -446,17 +446,7 @@ EXAMPLES = (
                 multiply %sums[1, width] = %q[0], 0, %keys[0, 32*j_panel], [5, 1, m]
             ...""",
     ),
-    Example(
-        why="vectors decode keys into a panel faster than in a loop over one row",
-        target="host",
-        before=BYTE_KEYS,
-        after="""
-            kernel @scores(...) -> (%y: f32[m]) scratch (%panel: f32[5, min(32, m)]) {
-            ...
-                multiply %sums[1, width] = %q[0], 0, %panel[0, 0], [5, 1, min(32, m)]
-            ...""",
-    ),
-    Example(why="one row reads keys once", target="dsp", before=BYTE_KEYS),
+    Example(why="one row reads keys of bytes once", target="host", before=BYTE_KEYS),
     Example(
         why="rows at indices from data are copied for one tile",
         target="dsp",

@@ -37,8 +37,7 @@ class Target:
     (microkernels/groups.py; empty: none); products of floats with such weights have tiles of
     `group_rows` (0: `rows`), for which weights are decoded once, or split their rows into integers,
     which changes bits (`parts`: the form of the micro-kernels; empty: they do not). With `halves`,
-    vectors convert operands of half precision as tiles read them; tiles of at least
-    `computed_rows` compute other right operands that are no arrays.
+    vectors convert operands of half precision as tiles read them.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
     loops compute them). `scans`: micro-kernels check contiguous indices. `channels_last`: images
     of bytes between kernels have this layout, those of floats with at least `float_channels` (0:
@@ -73,7 +72,6 @@ class Target:
     group_rows: int = 0
     parts: str = ""
     halves: bool = False
-    computed_rows: int = 4
     partial_sums: int = 1
     functions: int = 0
     scans: bool = False

@@ -44,7 +44,6 @@ TARGET = Target(
     dots="16",
     group_rows=96,
     halves=True,
-    computed_rows=1,
     partial_sums=32,
     functions=1024,
     strategies=dot_products(DOT4_U8, DOT2_I16),
