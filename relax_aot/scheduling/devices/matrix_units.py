@@ -199,17 +199,17 @@ def _stored(product: Product, load: Load, kind: DType) -> bool:
     return value.dtype is kind and isinstance(value, Load | Cast)
 
 
-def _halves(w: Writer, parts: Dim) -> Iterator[tuple[Dim, Dim, Expr | bool]]:
+def _halves(w: Writer, parts: Dim, *, windows: bool) -> Iterator[tuple[Dim, Dim, Expr | bool]]:
     """All parts in their order, each with the half of shared memory that it is in, and whether
     another one follows. Two parts are no loop, so that compilers know all their addresses. Where
-    the number of parts is known and odd, the last one is behind the loop, in which nothing is
-    tested then."""
+    the number of parts of `windows` is known and odd, the last one is behind the loop, in which
+    nothing is tested then. Other products have no registers for it."""
     known = parts.constant if parts.is_constant else 0
     if 0 < known <= 2:
         for number in range(known):
             yield Dim.of(number), Dim.of(number), number + 1 < known
         return
-    odd, even = known % 2 == 1, simplify(parts % 2, w.bounds) == 0
+    odd, even = windows and known % 2 == 1, simplify(parts % 2, w.bounds) == 0
     pairs = simplify(parts // 2 if odd else ceildiv(parts, 2), w.bounds)
     with w.range("pair", pairs) as pair, w.range("half", 2) as half:
         part = pair * 2 + half
@@ -282,7 +282,7 @@ class _Launch:
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
             self._copy(sides, start, warp, batch, ZERO, ZERO, stop=lead if whole else total)
-        for part, half, another in _halves(w, parts):
+        for part, half, another in _halves(w, parts, windows=product.padded is not None):
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))
             if another is not False:
