@@ -8,7 +8,7 @@ iterations write different elements and none reads what another writes: they may
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relax_aot.fusion.legality import strides, undetermined
@@ -74,6 +74,20 @@ def chain_of(stmt: For, bounds: Bounds) -> Nest | None:
         loops.append(For(loop.variable, loop.start, loop.stop, ()))
         block = loop.body
     return Nest(tuple(loops), block, _free(loops, block, bounds))
+
+
+def counted_loops(stmt: For, bounds: Bounds) -> tuple[list[For], Sequence[Stmt]] | None:
+    """The loops that begin with `stmt`, and what the last one does, if they count from 0 to ends
+    that are known and that none of them changes."""
+    loops: list[For] = []
+    body: Sequence[Stmt] = without_lets((stmt,))
+    while len(body) == 1 and isinstance(body[0], For):
+        loops.append(body[0])
+        body = body[0].body
+    names = {loop.variable for loop in loops}
+    if any(loop.start != 0 or loop.stop.symbols & names for loop in loops):
+        return None
+    return (loops, body) if all(bounds_known(loop, bounds) for loop in loops) else None
 
 
 def greatest(extent: Dim, bounds: Bounds) -> int:

@@ -8,14 +8,12 @@ saturates becomes lines of contiguous elements. Results keep their bits (`quanti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Apply, Binary, Buffer, Cast, Expr, For, Lit, Load, Stmt, Store
+from relax_aot.ir.loops import Apply, Binary, Buffer, Cast, Expr, For, Lit, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.apply import apply_module
 from relax_aot.scheduling.contraction import (
@@ -27,7 +25,7 @@ from relax_aot.scheduling.contraction import (
     stride,
     suffix_of,
 )
-from relax_aot.scheduling.nest import bounds_known, without_lets
+from relax_aot.scheduling.nest import counted_loops
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.strategies.mve import MOST_APART
 from relax_aot.scheduling.targets import Context, Emit, Target
@@ -85,19 +83,13 @@ def run(module: Module, target: Target) -> Module:
 
 
 def match(stmt: For, w: Writer, context: Context) -> Emit | None:
-    loops: list[For] = []
-    body: Sequence[Stmt] = without_lets((stmt,))
-    while len(body) == 1 and isinstance(body[0], For):
-        loops.append(body[0])
-        body = body[0].body
-    names = {loop.variable for loop in loops}
+    counted = counted_loops(stmt, w.bounds)
+    if counted is None:
+        return None
+    loops, body = counted
     store = body[0] if len(body) == 1 else None
     found = _quantized(store.value) if isinstance(store, Store) else None
     if found is None or not isinstance(store, Store):
-        return None
-    if any(loop.start != 0 or loop.stop.symbols & names for loop in loops):
-        return None
-    if not all(bounds_known(loop, w.bounds) for loop in loops):
         return None
     load, scale, zero = found
     line = loops[-1]

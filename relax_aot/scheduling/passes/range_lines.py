@@ -24,14 +24,13 @@ from relax_aot.ir.loops import (
     Lit,
     Load,
     Local,
-    Stmt,
     Store,
     apply,
 )
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.apply import apply_module
 from relax_aot.scheduling.contraction import follow, moved, stride
-from relax_aot.scheduling.nest import bounds_known, without_lets
+from relax_aot.scheduling.nest import counted_loops
 from relax_aot.scheduling.strategies.mve import MOST_APART
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.writer import Writer
@@ -136,16 +135,10 @@ class _Lines:
 
 
 def match(stmt: For, w: Writer, context: Context) -> Emit | None:
-    loops: list[For] = []
-    body: Sequence[Stmt] = without_lets((stmt,))
-    while len(body) == 1 and isinstance(body[0], For):
-        loops.append(body[0])
-        body = body[0].body
-    names = {loop.variable for loop in loops}
-    if any(loop.start != 0 or loop.stop.symbols & names for loop in loops):
+    counted = counted_loops(stmt, w.bounds)
+    if counted is None:
         return None
-    if not loops or not all(bounds_known(loop, w.bounds) for loop in loops):
-        return None
+    loops, body = counted
     match body:
         case (Store() as store,):
             return _quantized(loops, store, w)

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import For, Load, Stmt, Store
+from relax_aot.ir.loops import For, Load, Store
 from relax_aot.scheduling.apply import apply_module
 from relax_aot.scheduling.contraction import follow, indexed_by, moved, step_of, stride
-from relax_aot.scheduling.nest import bounds_known, without_lets
+from relax_aot.scheduling.nest import counted_loops
 from relax_aot.scheduling.scaled import Scaled, in_memory, scaled, step_along
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.writer import Writer
@@ -82,24 +82,18 @@ def run(module: Module, target: Target) -> Module:
 
 
 def match(stmt: For, w: Writer, context: Context) -> Emit | None:
-    loops: list[For] = []
-    body: Sequence[Stmt] = without_lets((stmt,))
-    while len(body) == 1 and isinstance(body[0], For):
-        loops.append(body[0])
-        body = body[0].body
-    names = {loop.variable for loop in loops}
+    counted = counted_loops(stmt, w.bounds)
+    if counted is None:
+        return None
+    loops, body = counted
     store = body[0] if len(body) == 1 else None
     found = scaled(store.value) if isinstance(store, Store) else None
     if found is None or not isinstance(store, Store) or not isinstance(found.total, Load):
         return None
-    if any(loop.start != 0 or loop.stop.symbols & names for loop in loops):
-        return None
-    if not all(bounds_known(loop, w.bounds) for loop in loops):
-        return None
     line = loops[-1].variable
     if stride(found.total, line) != 1 or stride(store, line) is None or line in found.moved_by:
         return None
-    if names & indexed_by(found.factor):
+    if {loop.variable for loop in loops} & indexed_by(found.factor):
         return None
     total = found.total
     return lambda: _emit(w, loops, store, found, total)
