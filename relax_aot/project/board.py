@@ -118,7 +118,7 @@ class Board:
 
     @property
     def has_flash(self) -> bool:
-        """Whether constants lie in flash, of which there is little."""
+        """Whether constants lie in flash, which is small."""
         return any(memory.kind == "flash" for memory in self.memories)
 
     def first_memory(self, kind: str) -> Memory:
