@@ -39,10 +39,12 @@ from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.types import DType, Ref
 from relax_aot.ir.unused import swept
 from relax_aot.lowering.index_ranges import Range, of_kernel, typical
+from relax_aot.lowering.moved_indices import read_at_source
 
 
 def check_then_trust(module: Module) -> Module:
     """A lowered module -> the same with checks of indices before the calls that use them."""
+    module = read_at_source(module)
     state = _State(module, _constants(module))
     functions = tuple(state.function(function) for function in module.functions)
     kernels = (state.kernels.get(k.name, k) for k in (*module.kernels, *state.checks))

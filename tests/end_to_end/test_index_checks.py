@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from relax_aot import fusion, lowering, transforms
 from relax_aot.driver import Options, compile_module, load
@@ -176,18 +176,32 @@ def test_a_check_stands_before_what_cannot_fail(name: str) -> None:
     assert len(compiled.plan.commits) == case.staged
 
 
-def test_messages_along_edges_are_not_stored() -> None:
+SUMS = {
+    "ScatterND": (node("ScatterND", "start target b", "y", reduction="add"),),
+    "scatter_add of PyTorch": (
+        node("Shape", "b", "size"), node("Expand", "target size", "at"),
+        node("ScatterElements", "start at b", "y", axis=0, reduction="add"),
+    ),
+    "with repeat": (
+        node("Tile", "target repeats", "at"),
+        node("ScatterElements", "start at b", "y", axis=0, reduction="add"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_messages_along_edges_are_not_stored(name: str) -> None:
     """Source: segment sums of graph networks; an edge buffer would take 2,000 x 32 floats."""
     onnxruntime = pytest.importorskip("onnxruntime")
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
-        [node("Gather", "x source", "a", axis=0), node("Mul", "a weight", "b"),
-         node("ScatterND", "start target b", "y", reduction="add")],
+        [node("Gather", "x source", "a", axis=0), node("Mul", "a weight", "b"), *SUMS[name]],
         "edges",
         [info("x", FLOAT, ["n", 32]), info("source", INT64, ["e"]),
          info("target", INT64, ["e", 1]), info("weight", FLOAT, ["e", 1]),
          info("start", FLOAT, ["n", 32])],
         [info("y", FLOAT, ["n", 32])],
+        [numpy_helper.from_array(np.array([1, 32]), "repeats")],
     )  # fmt: skip
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     chosen = Options(bounds={"n": (1, 64), "e": (0, 2000)}, name="edges")

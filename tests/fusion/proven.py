@@ -92,9 +92,40 @@ kernel @choose(%a: i32[n], %b: i32[n]) -> (%o: i32[n]) {
 }
 """
 
+SCATTERED = """
+symbol e in 1..5
+func @main(%x: f32[3, 2], %from: i32[e], %at: i32[e, 2]) {
+  %t: f32[e, 2] = call_kernel(%x, %from) {kernel=@gather}
+  %y: f32[4, 2] = call_kernel(%t, %at) {kernel=@scatter}
+  return %y
+}
+kernel @gather(%x: f32[3, 2], %from: i32[e]) -> (%o: f32[e, 2]) {
+  for i in 0..e {
+    checked k in 0..2 = %from[i]
+    for j in 0..2 {
+      %o[i, j] = %x[k, j]
+    }
+  }
+}
+kernel @scatter(%a: f32[e, 2], %at: i32[e, 2]) -> (%o: f32[4, 2]) {
+  for i in 0..4 {
+    for j in 0..2 {
+      %o[i, j] = 0.0:f32
+    }
+  }
+  for i in 0..e {
+    for j in 0..2 {
+      checked k in 0..3 = %at[i, j]
+      %o[k, j] = (%o[k, j] + %a[i, j])
+    }
+  }
+}
+"""
+
 PROVEN = {
     "flat": FLAT,
     "diagonal": DIAGONAL,
     "two parts": TWO_PARTS,
     "equal branches": EQUAL_BRANCHES,
+    "scattered by element": SCATTERED,
 }

@@ -3,8 +3,8 @@
 
 A box is a set of elements with one term for all: on each axis a lowest position and digits,
 each with an extent and a stride. The digits are the variables of the term. The lowest position
-may depend on digits of other axes, as on a diagonal. A later box lies over an earlier one. What
-no box holds comes from the base.
+may depend on digits of other axes, as on a diagonal or where data say it. A later box lies over an
+earlier one. What no box holds comes from the base.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Axis(NamedTuple):
     def extent(self) -> Dim:
         return prod((digit.extent for digit in self.digits), start=ONE)
 
-    def renamed(self, names: Mapping[str, str]) -> Axis:
-        low = self.low.substitute({old: Dim.of(new) for old, new in names.items()})
+    def renamed(self, world: World, names: Mapping[str, str]) -> Axis:
+        low = world.substitute_dim(self.low, {old: Dim.of(new) for old, new in names.items()})
         digits = (d._replace(name=names.get(d.name, d.name)) for d in self.digits)
         return Axis(low, tuple(digits))
 
@@ -63,10 +63,9 @@ class Box(NamedTuple):
     def elements(self) -> Dim:
         return prod((axis.extent for axis in self.axes), start=ONE)
 
-    @property
-    def tied(self) -> bool:
+    def tied(self, world: World) -> bool:
         """Some axis depends on digits of another."""
-        return any(axis.low.symbols & self.digit_names for axis in self.axes)
+        return any(world.free(axis.low) & self.digit_names for axis in self.axes)
 
     @property
     def digit_names(self) -> frozenset[str]:
@@ -99,13 +98,12 @@ class Array(NamedTuple):
         """With boxes over it."""
         return self.holding(self.base, (*self.boxes, *boxes))
 
-    @property
-    def visible(self) -> Array:
+    def visible(self, world: World) -> Array:
         """Without boxes that a later one with the same elements covers."""
         kept: list[Box] = []
         seen: set[object] = set()
         for box in reversed(self.boxes):
-            tied = box.tied
+            tied = box.tied(world)
             key = tuple(
                 (axis.low, tuple((d.extent, d.stride, d.name if tied else "") for d in axis.digits))
                 for axis in box.axes
@@ -201,11 +199,11 @@ class Arrays:
         waiting = list(zip(box.axes, index, shape, strict=True))
         known = True
         while waiting:
-            ready = [w for w in waiting if not (w[0].low.symbols & names) - values.keys()]
+            ready = [w for w in waiting if not (self._world.free(w[0].low) & names) - values.keys()]
             if not ready:  # a digit is not known, so neither is what depends on it
                 return None, {}
             for axis, at, size in ready:
-                low = self._world.simplified(axis.low.substitute(values))
+                low = self._world.simplified(self._world.substitute_dim(axis.low, values))
                 inside, digits = self._on_axis(Axis(low, axis.digits), at, size)
                 if inside is False:
                     return False, {}

@@ -30,7 +30,9 @@ def _along(world: World, box: Box, variable: str, number: int) -> Box | None:
     start, stop = world.ranges[variable]
     axis = box.axes[number]
     stride = rise(axis.low, variable)
-    if world.free(stride) & {variable} or axis.low.symbols & box.digit_names:
+    rest = axis.low - stride * Dim.of(variable)
+    tied = world.free(axis.low) & box.digit_names
+    if tied or variable in world.free(stride) | world.free(rest):
         return None
     falling = world.known_lt(stride, ZERO)
     # A stride over all positions of a digit is positive where there is a position.
@@ -48,7 +50,7 @@ def _along(world: World, box: Box, variable: str, number: int) -> Box | None:
     axes, value = list(box.axes), box.value
     if name != variable:
         at = {variable: origin}
-        axes = [Axis(world.simplified(a.low.substitute(at)), a.digits) for a in axes]
+        axes = [Axis(world.simplified(world.substitute_dim(a.low, at)), a.digits) for a in axes]
         value = world.substitute(value, at)
     low = axis.low.substitute({variable: stop - 1 if falling else start})
     axes[number] = Axis(low, inserted)
@@ -70,9 +72,11 @@ def _inserted(world: World, digits: tuple[Digit, ...], new: Digit) -> tuple[Digi
 def disjoint(world: World, one: Box, other: Box) -> bool:
     """No element is in both."""
     shared = one.digit_names & other.digit_names
-    if shared and (one.tied or other.tied):  # the digits of one box say nothing of the other
+    if shared and (
+        one.tied(world) or other.tied(world)
+    ):  # the digits of one box say nothing of the other
         fresh = {name: world.variable(name, *world.ranges[name]) for name in sorted(shared)}
-        other = Box(tuple(axis.renamed(fresh) for axis in other.axes), other.value)
+        other = Box(tuple(axis.renamed(world, fresh) for axis in other.axes), other.value)
     return any(_apart(world, a, b) for a, b in zip(one.axes, other.axes, strict=True))
 
 

@@ -280,7 +280,9 @@ def same_arrays(comparison: Comparison, one: Array, other: Array) -> bool:
         if not _same_box(comparison, a, b):
             break
         common += 1
-    one, other = (a.holding(a.base, a.boxes[common:]).visible for a in (one, other))
+    one, other = (
+        a.holding(a.base, a.boxes[common:]).visible(comparison.world) for a in (one, other)
+    )
     if len(one.boxes) == len(other.boxes) and all(
         _same_box(comparison, a, b) for a, b in zip(one.boxes, other.boxes, strict=True)
     ):
@@ -321,7 +323,7 @@ def _aligned(comparison: Comparison, one: Box, other: Box) -> Term | None:
             return None
         values |= found
     for mine, theirs in zip(one.axes, other.axes, strict=True):
-        low = comparison.world.simplified(mine.low.substitute(values))
+        low = comparison.world.simplified(comparison.world.substitute_dim(mine.low, values))
         if not comparison.same_dim(low, theirs.low):
             return None
     return comparison.world.substitute(one.value, values)

@@ -156,6 +156,12 @@ class World(Ranges):
         done = self._substituted.setdefault(frozenset(values.items()), {})
         return self._rebuild(term, values, lambda one: not one.free.isdisjoint(names), done)
 
+    def substitute_dim(self, dim: Dim, values: Mapping[str, Dim]) -> Dim:
+        """The same for an index expression. `Dim.substitute` leaves variables in the values of
+        bound indices as they are."""
+        (result,) = self.substitute(self.term("dim", None, (dim,)), values).dims
+        return result
+
     def replace_phis(self, term: Term, number: int, rule: Callable[[Term], Term]) -> Term:
         """With another term in place of each `phi` of a fold."""
         if all(phi[0] != number for phi in term.phis):
