@@ -7,7 +7,6 @@ behind the last one, since they read and write whole vectors.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,17 @@ from tests.trust.build_matrix import project
 BEHIND = 24
 """The columns of a tile and a vector of eight: C writes and reads whole ones, of which the
 meaning of a micro-kernel writes the results alone."""
+DEEP = 4
+"""Steps of a depth that a tile of bytes takes at once: some of the last ones are padding."""
 MODELS = ("dense", "sums", "lite", "channel")
 TARGETS = ("M4", "M55", "host")
 
 
 def allowed(buffer: Buffer, sizes: dict[str, int]) -> int:
-    """Of a panel of interleaved columns, those that a tile does not need in the last step."""
-    _, *columns = (dim.evaluate(sizes) for dim in buffer.shape)
-    return max(BEHIND, prod(columns)) if len(columns) == 2 else BEHIND
+    """Of a panel of interleaved columns, those that a tile does not need in its last steps: as
+    many as it takes at once, however many lie together."""
+    *_, deep, wide, group = (1, 1, 1, *(dim.evaluate(sizes) for dim in buffer.shape))
+    return max(BEHIND, wide * max(group, min(DEEP, deep * group))) if buffer.rank > 2 else BEHIND
 
 
 def arrays(kernel: Kernel, sizes: dict[str, int]) -> list[Array]:

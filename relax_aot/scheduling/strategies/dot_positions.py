@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from math import prod
 
-from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, interval, simplify
+from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, dim_min, interval, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Buffer, For, Load
 from relax_aot.ir.types import DType
@@ -133,11 +133,11 @@ class _Positions:
         self.lines = self._line_count()
         longest = greatest(across, w.bounds.open)
         self.whole = self.lines > 1 or longest <= self.wide
-        self.room = Dim.of(round_up(min(self.wide, longest), COLUMNS))
+        self.room = _whole_panels(w, dim_min(across, self.wide))
         if self.lines > 1:
             spare = EIGHT if self.result is None or not self.tiled else 0
             several = (self.lines - 1) * self.pitch + across + spare
-            self.room = simplify(ceildiv(several, COLUMNS) * COLUMNS, w.bounds)
+            self.room = _whole_panels(w, several)
         self.high = min(found.channels, MOST_CHANNELS)
         group, bytes_ = self.form.panel_group, self.tiled and self.result is not None
         panel = (self.depth // group, COLUMNS, group)
@@ -196,6 +196,10 @@ class _Positions:
     def begin(self, block: _Block, channel: Dim = ZERO) -> dict[str, Dim]:
         """The values of the nest's variables at the first position of a block."""
         return {self.position: block.first, self.line: block.line, self.found.own: channel}
+
+
+def _whole_panels(w: Writer, positions: Dim) -> Dim:
+    return simplify(ceildiv(positions, COLUMNS) * COLUMNS, w.bounds)
 
 
 def _requantized(p: _Positions) -> tuple[Requantization, Weighted] | None:
