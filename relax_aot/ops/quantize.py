@@ -246,14 +246,15 @@ def _dequantize_lower(
 def _dequantize_reference(
     attrs: Dequantize, x: Array, scale: Array, zero: Array | None = None
 ) -> Array:
+    computed: type[Any] = np.float64 if attrs.to is DType.F64 else np.float32  # of error models
     if DType.of(x.dtype).is_stored_float:
-        whole = x.astype(np.float32)
+        whole = x.astype(computed)
     else:
         whole = x.astype(np.int32)
         if zero is not None:
             whole = whole - spread_part(zero, x, attrs.axis, attrs.block).astype(np.int32)
-    factor = spread_part(scale, x, attrs.axis, attrs.block).astype(np.float32)
-    return np.asarray(whole.astype(np.float32) * factor).astype(attrs.to.numpy)
+    factor = spread_part(scale, x, attrs.axis, attrs.block).astype(computed)
+    return np.asarray(whole.astype(computed) * factor).astype(attrs.to.numpy)
 
 
 def _dequantize_samples(rng: np.random.Generator) -> list[Sample]:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,15 @@ import relax_aot as rx
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.ir.types import DType
+from relax_aot.ops import all_ops
+from relax_aot.ops._op import Op, Trait
 from relax_aot.verify import host
 from relax_aot.verify.compare import Bound, compare_bounded
 from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.job import Job, run_job
+from relax_aot.verify.op_cases import cases_of
 from relax_aot.verify.ulp import unit_in_last_place
+from relax_aot.verify.wide import wide_attr
 
 Array = NDArray[Any]
 ROWS, COLUMNS = 24, 20
@@ -257,3 +262,44 @@ def test_verify_finds_planted_faults_of_four_units(
 
     faulty(monkeypatch, four_units)
     assert not equal("onnxruntime") and not equal("numpy")
+
+
+def attributes(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
+    """With defaults, and with types as an evaluation in doubles has them."""
+    if op.record is not None:
+        record = op.record(**given)
+        given = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {name: wide_attr(value) for name, value in given.items()}
+
+
+def in_doubles(op: Op) -> list[Array]:
+    """Floats that the reference makes of doubles that are no floats of 32 bits."""
+    found, noise = [], np.random.default_rng(4)
+    for case in cases_of([op]):
+        floats = [
+            a is not None and DType.of(np.asarray(a).dtype).is_float for a in case.sample.args
+        ]
+        gives_floats = any(type_.dtype.is_float for type_ in case.results)
+        if case.symbolic or not any(floats) or not gives_floats:
+            continue
+        wide = [
+            np.float64(a) * (1 + noise.uniform(1e-10, 1e-9, np.shape(a))) if f else a
+            for a, f in zip(case.sample.args, floats, strict=True)
+        ]
+        with np.errstate(all="ignore"):
+            results = op.reference(*wide, **attributes(op, case.sample.attrs))
+        every = map(np.asarray, results if isinstance(results, tuple) else (results,))
+        found += [a for a in every if DType.of(a.dtype).is_float and a.size]
+    return found
+
+
+@pytest.mark.parametrize("name", all_ops())
+def test_references_keep_doubles(name: str) -> None:
+    """A result of 32 bits counts as exact: its own rounding would be allowed nothing."""
+    op = all_ops()[name]
+    if op.view or any(map(op.has, (Trait.EXACT, Trait.DISCONTINUOUS, Trait.MOVES))):
+        return
+    results = in_doubles(op)
+    with np.errstate(all="ignore"):
+        kept = [not np.array_equal(np.float32(a), a, equal_nan=True) for a in results]
+    assert not results or any(kept)
