@@ -140,6 +140,23 @@ EXAMPLES = (
         target="host",
     ),
     Example(
+        why="the ends of a window are names for a few elements next to a position",
+        before="""
+            symbol n in 1..999
+            kernel @pool(%x: f32[n]) -> (%y: f32[n]) {
+              for i in 0..n {
+                local total: f32 = 0.0:f32
+                let first = max(-i + 1, 0)
+                let last = min(-i + n + 1, 3)
+                for k in first..last {
+                  total = (total + %x[i + k - 1])
+                }
+                %y[i] = total
+              }
+            }""",
+        target="host",
+    ),
+    Example(
         why="products of two operands are a contraction",
         before="""
             symbol n in 1..999
@@ -215,8 +232,10 @@ class _Splitter:
                     self.w.add(stmt)
             if isinstance(stmt, Declare):
                 declared.add(stmt.local)
-            elif isinstance(stmt, Let) and stmt.value.symbols <= set(self.w.bounds):
-                self.w.bounds = self.w.bounds.with_value(stmt.name, stmt.value, stmt.value)
+            elif isinstance(stmt, Let):
+                around = _with_let(around, stmt)
+                if stmt.value.symbols <= set(self.w.bounds):
+                    self.w.bounds = self.w.bounds.with_value(stmt.name, stmt.value, stmt.value)
 
     def nested(
         self, body: tuple[Stmt, ...], around: tuple[str, ...], bounds: Bounds | None = None
@@ -326,9 +345,17 @@ def _innermost(loop: For, around: tuple[str, ...]) -> Iterator[tuple[For, tuple[
     """The loops in `loop` that hold scalar statements alone, and the variables around each."""
     if all(isinstance(stmt, Declare | Assign | Store | Let) for stmt in loop.body):
         yield loop, around
+    inside = (*around, loop.variable)
     for stmt in loop.body:
         if isinstance(stmt, For):
-            yield from _innermost(stmt, (*around, loop.variable))
+            yield from _innermost(stmt, inside)
+        elif isinstance(stmt, Let):
+            inside = _with_let(inside, stmt)
+
+
+def _with_let(around: tuple[str, ...], let: Let) -> tuple[str, ...]:
+    """The variables around what follows a name, which changes with those that its value has."""
+    return around if let.value.symbols.isdisjoint(around) else (*around, let.name)
 
 
 def _kind(stmt: Assign) -> str:
