@@ -211,6 +211,8 @@ class Printer:
         sums = scope.buffers[stmt.sums.name]
         arguments = (rows, columns, name, left, row, right, sums)
         kind = stmt.right.dtype.value
+        if stmt.left.dtype.is_half:
+            kind = f"left_{stmt.left.dtype.value}"
         self.lines.add(depth, f"raot_multiply_{kind}({', '.join(arguments)});")
 
     def loop(self, loop: For, scope: Scope, depth: int) -> None:

@@ -143,11 +143,10 @@ def _stmt(
         case Multiply():
             if buffers.get(stmt.sums.name) != stmt.sums or stmt.sums.name in readonly:
                 yield f"%{stmt.sums.name} is no buffer that the kernel writes"
-            half = stmt.right.dtype.is_half
-            if {stmt.sums.dtype, stmt.left.dtype, DType.F32 if half else stmt.right.dtype} != {
-                DType.F32
-            }:
-                yield f"%{stmt.sums.name}: tiles are of f32, or of half precision on the right"
+            narrow = [f.dtype for f in (stmt.left, stmt.right) if f.dtype is not DType.F32]
+            fits = len(narrow) < 2 and all(dtype.is_half for dtype in narrow)
+            if stmt.sums.dtype is not DType.F32 or not fits:
+                yield f"%{stmt.sums.name}: tiles are of f32, or of half precision on one side"
         case Micro():
             yield from _micro(stmt, readonly)
         case _:

@@ -364,9 +364,9 @@ class Multiply:
     `sums[r, c] = fma(left[r * left_row + i], right[c + j], sums[r, c])` for each of `rows` and
     `columns`, where (i, j) takes the steps of all levels, the outermost first. A level is a
     count and how many elements a step is on the left and on the right. `left` and `right` are
-    the first elements; the other places count from there in row-major memory. Elements of `right`
-    may have half precision. Of a row of `sums`, what lies beyond `columns` is undefined afterwards.
-    `separate`: products are rounded before they are added.
+    the first elements; the other places count from there in row-major memory. Elements of one of
+    them may have half precision. Of a row of `sums`, what lies beyond `columns` is undefined
+    afterwards. `separate`: products are rounded before they are added.
     """
 
     sums: Buffer

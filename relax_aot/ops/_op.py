@@ -113,7 +113,8 @@ class Trait(Flag):
     CONTRACTION = auto()
     """A sum of products with a form for quantized arguments."""
     WIDENS = auto()
-    """Converts weights of half precision as it reads them, once for a tile of its products."""
+    """Converts weights of half precision as it reads them, in most forms once for a tile of its
+    products."""
     POSITIVE = auto()
     """No result is negative."""
     KEEPS_SIGN = auto()

@@ -123,4 +123,7 @@ def _integer_samples(rng: np.random.Generator) -> list[Sample]:
 
 
 _FORM = dense("conv", Conv, NCHW, _nest, per_filter=True)
-OPS = (_FORM.plain(_samples, Trait.CONTRACTION), _FORM.integer(_integer_samples, Trait.QUANTIZED))
+OPS = (
+    _FORM.plain(_samples, Trait.CONTRACTION | Trait.WIDENS),
+    _FORM.integer(_integer_samples, Trait.QUANTIZED),
+)

@@ -19,7 +19,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import TensorType
 from relax_aot.ops import conv
-from relax_aot.ops._op import Array, Sample, require
+from relax_aot.ops._op import Array, Sample, Trait, require
 from relax_aot.ops._products import Form, Tap
 from relax_aot.ops._samples import integers, normals
 from relax_aot.ops._window import NHWC, Strides, taps_of, usual
@@ -143,8 +143,8 @@ _DEPTHWISE = Form("depthwise_nhwc", Strides, NHWC, _depth_type, _depth_nest, _de
                   former="depthwise_last")  # fmt: skip
 _DENSE = conv.dense("conv_nhwc", Conv, NHWC, _nest, former="conv_last")
 OPS = (
-    _DENSE.plain(_samples),
+    _DENSE.plain(_samples, Trait.WIDENS),
     _DENSE.integer(_integer_samples),
-    _DEPTHWISE.plain(_depth_samples),
+    _DEPTHWISE.plain(_depth_samples, Trait.WIDENS),
     _DEPTHWISE.integer(_depth_integer_samples),
 )

@@ -21,7 +21,7 @@ from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.room import room_of
 from relax_aot.scheduling.strategies.f32_calls import calls
-from relax_aot.scheduling.strategies.f32_tiles import tiles
+from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.strategies.groups import grouped_of, groups
 from relax_aot.scheduling.targets import Context, Emit, FloatStrategy, Target
 from relax_aot.scheduling.writer import Writer
@@ -61,7 +61,7 @@ def schedule_floats(stmt: For, w: Writer, context: Context) -> Emit | None:
         return None
     strategies = context.target.floats
     if found.computed:
-        strategies = tuple(one for one in strategies if one is tiles)
+        strategies = tuple(one for one in strategies if one in (im2col, tiles))
     whole = context.target.compact and not found.computed
     emit = _best((calls,), found, w, context) if whole else None
     if emit is None and found.is_regular(w.bounds):

@@ -203,7 +203,8 @@ def _operand(
     factor: Expr, fetched: Sequence[Stmt], at: int, nest: Nest, reductions: Sequence[For]
 ) -> Load | None:
     """The factor as a load. A computed one is a load of an array over the loops that change it;
-    None where the bounds of these loops depend on others."""
+    where the bounds of these loops depend on others, one that is only widened is a load of an array
+    like that in memory, and others are None."""
     if isinstance(factor, Load) and not fetched:
         return factor
     dims = (dim for stmt in fetched for dim in index_dims(stmt))
@@ -212,6 +213,10 @@ def _operand(
     loops = [*outer[:-1], *(loop for loop in reductions if loop.variable in used), *outer[-1:]]
     variables = {loop.variable for loop in (*nest.loops, *reductions)}
     if not outer or symbols_of(*loops) & variables:
+        match factor:
+            case Cast(Load() as load, DType.F32) if load.dtype.is_half and not fetched:
+                wide = Buffer(f"_computed{at}", DType.F32, load.buffer.shape)
+                return Load(wide, load.index)
         return None
     index = tuple(Dim.of(loop.variable) - loop.start for loop in loops)
     shape = tuple(loop.extent for loop in loops)

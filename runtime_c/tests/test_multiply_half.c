@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "raot/multiply_half.h"
+#include "raot/multiply_half_left.h"
 
-enum { LEFT = 2048, RIGHT = 8192, TILE = (RAOT_TILE_ROWS + 1) * RAOT_TILE_COLUMNS };
+enum { LEFT = 2048, RIGHT = 8192, STEPS = 330, TILE = (RAOT_TILE_ROWS + 1) * RAOT_TILE_COLUMNS };
 
 static float left[LEFT];
 static uint16_t right[RIGHT];
@@ -36,6 +37,19 @@ static void fill(int32_t exponents, int32_t bits, float (*convert)(uint16_t))
     }
 }
 
+/* Whether the columns of all rows are as wanted, and the row behind them is unchanged. */
+static int is_equal(int32_t rows, int32_t columns)
+{
+    for (int32_t r = 0; r < rows; r++) {
+        const size_t at = (size_t)r * RAOT_TILE_COLUMNS;
+        if (memcmp(&sums[at], &wanted[at], (size_t)columns * sizeof(float)) != 0) {
+            return 0;
+        }
+    }
+    const size_t end = (size_t)rows * RAOT_TILE_COLUMNS;
+    return memcmp(&sums[end], &wanted[end], RAOT_TILE_COLUMNS * sizeof(float)) == 0;
+}
+
 static int tile(int32_t rows, int32_t columns, int is_f16)
 {
     const int32_t right_step = below(2) == 0 ? RAOT_TILE_COLUMNS : columns + below(4);
@@ -56,14 +70,30 @@ static int tile(int32_t rows, int32_t columns, int is_f16)
     } else {
         raot_multiply_bf16(rows, columns, levels, left, left_row, right + begin, sums);
     }
-    for (int32_t r = 0; r < rows; r++) {
-        const size_t at = (size_t)r * RAOT_TILE_COLUMNS;
-        if (memcmp(&sums[at], &wanted[at], (size_t)columns * sizeof(float)) != 0) {
-            return 0;
-        }
+    return is_equal(rows, columns);
+}
+
+/* The same with the elements of the other side: `converted` is the left operand. */
+static int left_tile(int32_t rows, int32_t columns, int is_f16)
+{
+    const struct raot_level levels[3] = {
+        {1 + below(2), below(20), below(9)},
+        {1 + below(2), below(20), below(9)},
+        {below(4) == 0 ? below(STEPS) : below(20), below(3), below(5)},
+    };
+    const int32_t left_row = below(200);
+    const int32_t begin = below(64);
+
+    for (int32_t i = 0; i < TILE; i++) {
+        sums[i] = wanted[i] = number();
     }
-    const size_t end = (size_t)rows * RAOT_TILE_COLUMNS;
-    return memcmp(&sums[end], &wanted[end], RAOT_TILE_COLUMNS * sizeof(float)) == 0;
+    raot_multiply_f32(rows, columns, levels, converted + begin, left_row, left, wanted);
+    if (is_f16) {
+        raot_multiply_left_f16(rows, columns, levels, right + begin, left_row, left, sums);
+    } else {
+        raot_multiply_left_bf16(rows, columns, levels, right + begin, left_row, left, sums);
+    }
+    return is_equal(rows, columns);
 }
 
 int main(void)
@@ -79,7 +109,8 @@ int main(void)
         }
         for (int32_t rows = 1; rows <= RAOT_TILE_ROWS; rows++) {
             for (int32_t columns = 1; columns <= RAOT_TILE_COLUMNS; columns++) {
-                if (!tile(rows, columns, is_f16) || !tile(rows, RAOT_TILE_COLUMNS, is_f16)) {
+                if (!tile(rows, columns, is_f16) || !tile(rows, RAOT_TILE_COLUMNS, is_f16) ||
+                    !left_tile(rows, columns, is_f16)) {
                     return rows;
                 }
             }

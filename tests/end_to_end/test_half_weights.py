@@ -14,9 +14,11 @@ import pytest
 import relax_aot as rx
 from relax_aot import driver
 from relax_aot.verify.emulate import emulate
+from tests.frontends.tflite_models import Maker, truth
 from tests.models.onnx_text import Array, model_of
 
 WIDTH, UNITS, MOST = 37, 44, 9
+BOARDS = ("2-an385", "2-an500", "3-an547")
 
 
 @cache
@@ -46,12 +48,44 @@ def network(kind: str) -> Any:
     return model_of(signature, "\n".join([*casts, body]), weights())
 
 
+@cache
+def filters() -> dict[str, Array]:
+    rng = np.random.default_rng(7)
+    shapes = {
+        "first": (22, 3, 3, 3), "strided": (24, 22, 3, 2), "depth": (24, 1, 5, 5),
+        "point": (30, 24, 1, 1), "line": (17, 30, 3), "left": (34, 17),
+    }  # fmt: skip
+    normal = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    return {name: (a / np.sqrt(a[0].size)).astype(np.float16) for name, a in normal.items()}
+
+
+@cache
+def convolutions() -> Any:
+    """Dense, strided, depthwise, pointwise and one-dimensional ones, and a product by a constant
+    on the left."""
+    casts = [f"f_{name} = Cast <to = 1> ({name})" for name in filters()]
+    body = """
+        a = Conv <pads = [1, 1, 1, 1]> (x, f_first)
+        b = Conv <pads = [1, 0, 1, 1], strides = [2, 1]> (a, f_strided)
+        c = Conv <pads = [2, 2, 2, 2], group = 24> (b, f_depth)
+        d = Conv (c, f_point)
+        e = ReduceMean <axes = [3], keepdims = 0> (d)
+        f = Conv <pads = [1, 1]> (e, f_line)
+        y = MatMul (f_left, f)"""
+    signature = "net (float[1, 3, t, 9] x) => (float[1, 34, h] y)"
+    return model_of(signature, "\n".join([*casts, body]), filters())
+
+
 def project(kind: str, board: str) -> rx.Project:
     return driver.compile_model(network(kind), board, driver.Options(bounds={"t": (1, MOST)}))
 
 
 def expected(kind: str, x: Array) -> Array:
-    session = onnxruntime.InferenceSession(network(kind).SerializeToString())
+    return by_onnxruntime(network(kind), x)
+
+
+def by_onnxruntime(model: Any, x: Array) -> Array:
+    session = onnxruntime.InferenceSession(model.SerializeToString())
     return np.asarray(session.run(None, {"x": x})[0])
 
 
@@ -70,6 +104,51 @@ def test_weights_take_two_bytes(board: str, kind: str) -> None:
     calls = [rng.normal(size=(steps, 1, WIDTH)).astype(dtype) for steps in (1, 4, MOST)]
     for x, run in zip(calls, emulate(made, [{"x": x} for x in calls]), strict=True):
         np.testing.assert_allclose(run.outputs["y"], expected(kind, x), rtol=near, atol=near)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    "board",
+    ["mps2-an386", *(pytest.param(f"mps{n}", marks=pytest.mark.slow) for n in BOARDS)],
+)
+def test_filters_take_two_bytes(board: str) -> None:
+    bounds = {"t": (1, 14)}
+    made = driver.compile_model(convolutions(), board, driver.Options(bounds=bounds))
+    assert made.const_bytes <= 2 * sum(a.size for a in filters().values()) + 16
+    rng = np.random.default_rng(5)
+    calls = [rng.normal(size=(1, 3, t, 9)).astype(np.float32) for t in (1, 6, 13, 14)]
+    for x, run in zip(calls, emulate(made, [{"x": x} for x in calls]), strict=True):
+        near = {"rtol": 1e-5, "atol": 1e-5}
+        np.testing.assert_allclose(run.outputs["y"], by_onnxruntime(convolutions(), x), **near)
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
+def test_filters_of_tflite_take_two_bytes(board: str) -> None:
+    rng, made = np.random.default_rng(9), Maker()
+    x = made.tensor((1, 7, 6, 10))
+    stored, y = 0, x
+    for kind, shape, channels in (
+        ("CONV_2D", (20, 3, 3, 10), 20), ("DEPTHWISE_CONV_2D", (1, 5, 5, 20), 20),
+        ("CONV_2D", (36, 1, 1, 20), 36),
+    ):  # fmt: skip
+        data = (rng.normal(size=shape) / 9).astype(np.float16)
+        stored += data.size
+        w, b = made.tensor(shape), made.constant(rng.normal(size=channels).astype(np.float32))
+        made.operator("DEQUANTIZE", [made.constant(data)], [w], version=3)
+        before, y = y, made.tensor((1, 7, 6, channels))
+        more = {"dilationWFactor": 1, "dilationHFactor": 1}
+        more |= {"depthMultiplier": 1} if kind[0] == "D" else {}
+        table = "Conv2DOptions" if kind[0] == "C" else "DepthwiseConv2DOptions"
+        made.operator(kind, [before, w, b], [y], table, padding=0, strideW=1, strideH=1, **more)
+    model = made.build([x], [y])
+    project = driver.compile_model(model, board, driver.Options())
+    assert project.const_bytes <= 2 * stored + 4 * 76 + 16
+    value = rng.normal(size=(1, 7, 6, 10)).astype(np.float32)
+    (run,) = emulate(project, [{project.interface.inputs[0].name: value}])
+    (actual,), ((wanted,),) = run.outputs.values(), truth(model, [[value]])
+    np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_hosts_read_floats() -> None:

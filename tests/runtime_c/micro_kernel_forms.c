@@ -12,6 +12,7 @@
 #include "raot/convolve.h"
 #include "raot/depthwise_3x3.h"
 #include "raot/multiply_half.h"
+#include "raot/multiply_half_left.h"
 #include "raot/multiply_s16.h"
 
 enum { ROUNDS = 300, BYTES = 1 << 16, SUMS = 1 << 14, ARGUMENTS = 9 };
@@ -223,6 +224,30 @@ static uint32_t half_products(int is_bf16)
     return hash;
 }
 
+/* The same by a left operand of half precision, whose rows are aligned to words or not. */
+static uint32_t half_rows(int is_bf16)
+{
+    const int32_t rows = 1 + below(9), count = 1 + below(RAOT_TILE_COLUMNS);
+    const struct raot_level levels[3] = {
+        {1 + below(2), 9, 70},
+        {1, 0, 0},
+        {below(8) ? below(40) : below(320), below(8) ? 1 : 2, below(2) ? RAOT_TILE_COLUMNS : 35}};
+    const uint16_t *const left = narrow[is_bf16] + below(64);
+    const int32_t left_row = 50 + below(3);
+    uint32_t hash = 0;
+
+    memcpy(tile, floats + below(64), sizeof tile);
+    if (is_bf16) {
+        raot_multiply_left_bf16(rows, count, levels, left, left_row, floats + below(64), tile);
+    } else {
+        raot_multiply_left_f16(rows, count, levels, left, left_row, floats + below(64), tile);
+    }
+    for (int32_t r = 0; r < rows; r++) {
+        hash = checksum(hash, tile + r * RAOT_TILE_COLUMNS, (size_t)count * sizeof *tile);
+    }
+    return hash;
+}
+
 /* Numbers of half precision and of floats near them. */
 static uint32_t conversions(void)
 {
@@ -262,6 +287,7 @@ int main(void)
         printf(" columns %08x %08x", (unsigned)columns(0), (unsigned)columns(1));
         printf(" block %08x products %08x", (unsigned)block(), (unsigned)products());
         printf(" half %08x %08x", (unsigned)half_products(0), (unsigned)half_products(1));
+        printf(" half rows %08x %08x", (unsigned)half_rows(0), (unsigned)half_rows(1));
         printf(" conversions %08x clamps %08x\n", (unsigned)conversions(), (unsigned)clamps());
     }
     return 0;

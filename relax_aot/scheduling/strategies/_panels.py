@@ -87,13 +87,16 @@ class Copied:
 
 
 def as_stored(found: Contraction) -> Contraction:
-    """With a right operand of half precision as it is stored, where it is only widened."""
-    for one in found.computed:
-        match one.value:
-            case Cast(Load() as load, DType.F32) if one.load == found.right and not one.fetched:
-                if load.dtype.is_half:
-                    others = tuple(other for other in found.computed if other is not one)
+    """With an operand of half precision as it is stored, where it is only widened: the right one if
+    both are."""
+    for name, operand in (("right", found.right), ("left", found.left)):
+        one = found.computed_at(operand)
+        match one and one.value:
+            case Cast(Load() as load, DType.F32) if load.dtype.is_half and one and not one.fetched:
+                others = tuple(other for other in found.computed if other is not one)
+                if name == "right":
                     return replace(found, right=load, computed=others)
+                return replace(found, left=load, computed=others)
     return found
 
 

@@ -237,6 +237,21 @@ CONVOLUTION = """
         }
       }
     }"""
+HALF_CONVOLUTION = """
+    const %w: f16[4, 2, 3] = splat 0.5
+    kernel @conv(%x: f32[2, 40], %w: f16[4, 2, 3]) -> (%y: f32[4, 40]) {
+      for f in 0..4 {
+        for i in 0..40 {
+          local sum: f32 = 0.0:f32
+          for c in 0..2 {
+            for k in max(-i + 1, 0)..min(-i + 41, 3) {
+              sum = fma(%x[c, i + k - 1], cast(%w[f, c, k], f32, wrap), sum)
+            }
+          }
+          %y[f, i] = sum
+        }
+      }
+    }"""
 CHANNELS_LAST = """
     const %w: f32[8, 1, 1, 4] = splat 0.5
     kernel @conv(%x: f32[1, 3, 5, 4], %w: f32[8, 1, 1, 4]) -> (%y: f32[1, 3, 5, 8]) {

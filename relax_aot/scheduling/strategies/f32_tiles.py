@@ -25,7 +25,7 @@ from math import prod
 
 from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import Buffer, For, Lit, Select, Store, binary
+from relax_aot.ir.loops import Buffer, Cast, Expr, For, Lit, Select, Store, binary
 from relax_aot.ir.simplify import simplify
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
@@ -50,6 +50,7 @@ from relax_aot.scheduling.strategies._texts import (
     DEPTHWISE,
     GATHERED_COLUMNS,
     GATHERED_ROWS,
+    HALF_CONVOLUTION,
     HALF_KEYS,
     HALF_MATMUL,
     MATMUL,
@@ -70,8 +71,8 @@ FARTHEST = 4
 
 
 def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
-    """Matches by how much of a tile the results fill; clipped columns count less. A right operand
-    of half precision is packed, or read in place, as it is stored, if the target converts it in
+    """Matches by how much of a tile the results fill; clipped columns count less. An operand of
+    half precision is packed, or read in place, as it is stored, if the target converts it in
     tiles."""
     stored = as_stored(found) if context.target.halves else found
     match = _tiles(stored, w, context) if stored is not found else None
@@ -98,7 +99,7 @@ def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     size = _computed_size(found, sizes[rows], w, context)
     if size is None:
         return None
-    filled = min(sizes[across], COLUMNS) / COLUMNS * min(sizes[rows], size.rows)
+    filled = min(sizes[across], COLUMNS) / COLUMNS * min(sizes[rows], most)
     if across.variable in found.clipped_by:
         filled *= 0.5
     if found.fetches(right):  # as rows of a tile, they are copied once for all columns
@@ -133,6 +134,8 @@ def _computed_size(found: Contraction, rows: int, w: Writer, context: Context) -
     if right is not None and rows < (2 if right.fetched else LEAST_FILTERS):
         return None
     size = _Size(target.rows, COLUMNS)
+    if found.right.dtype.is_half and target.half_rows:
+        size = replace(size, rows=target.half_rows)
     if right is not None:
         size = replace(size, columns=target.panel_columns(row_bytes // DType.F32.bytes))
     if size.columns and (left is None or size.rows * row_bytes <= target.panel):
@@ -165,6 +168,9 @@ def _whole(found: Contraction) -> list[For]:
 
 def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Constants are no images: they are rearranged while compiling."""
+    found = as_stored(found) if context.target.halves else found
+    if found.computed:
+        return None
     left, right, pixels, full = found.left, found.right, found.columns, _whole(found)
     sizes = {loop: greatest(loop.extent, w.bounds) for loop in (ABSENT, *found.nest.loops)}
     unclipped = [lp for lp in found.swapped.columns if lp.variable not in found.clipped_by]
@@ -283,17 +289,16 @@ class _Tiling:
 
     def _rows(self, columns: tuple[Span, Span], full: Full, operand: Operand | None) -> None:
         """Tiles of rows; where a window is clipped, one row at a time."""
-        w, rows, most = self.w, self.rows, 1 if self.rows == ABSENT else self.tile_rows
+        w, rows = self.w, self.rows
         for ends, inside in sorted(self._regions(rows, full), key=lambda part: part[1] is None):
             if inside is None:
                 with w.range(rows.variable, ends[1], ends[0]) as at:
                     row = Span(rows.variable, at, ONE, "r")
-                    emit_tile(
-                        self.found, w, (row, *columns), most, full, operand, unroll=self.unroll
-                    )
+                    emit_tile(self.found, w, (row, *columns), 1, full, operand, unroll=self.unroll)
                 continue
             with spans(w, rows, ("r", "tile", "height"), self.tile_rows, ends) as tile:
                 places, left = (tile, *columns), self._left(tile)
+                most = 1 if rows == ABSENT else self.tile_rows
                 emit_tile(
                     self.found, w, places, most, inside, operand, left, self.steps, self.unroll
                 )
@@ -357,7 +362,8 @@ class _Tiling:
                 last = w.named("last", dim_max(first, last * inside))
                 others = [n for n in range(len(taps)) if n not in (*vertical, *horizontal)]
                 with w.nest([taps[n] for n in others]), w.range("x", pixels.count) as x:
-                    value = moved(right, {**lines.at(g), **pixels.at(x), **at})
+                    value: Expr = moved(right, {**lines.at(g), **pixels.at(x), **at})
+                    value = value if value.dtype is DType.F32 else Cast(value, DType.F32)
                     reached = binary("&&", binary("<=", first, x), binary("<", x, last))
                     index = (*map(Dim.of, names), g * pixels.count + x)
                     w.add(Store(panel, index, Select(reached, value, Lit(0.0, DType.F32))))
@@ -492,6 +498,16 @@ EXAMPLES = (
               for i_tile in 0..2 {
             ...
                         %panel[c_0, k_0, ...] = select(...
+            ...
+                multiply %sums[4, width] = %w[0, 0, 0], 6, %panel[0, 0, 0], [6, 1, 32]
+            ...""",
+    ),
+    Example(
+        why="filters of half precision are read as they are stored",
+        target="dsp",
+        before=HALF_CONVOLUTION,
+        after="""
+            kernel @conv(%x: f32[2, 40], %w: f16[4, 2, 3]) -> ... scratch (%panel: f32[2, 3, 32]) {
             ...
                 multiply %sums[4, width] = %w[0, 0, 0], 6, %panel[0, 0, 0], [6, 1, 32]
             ...""",

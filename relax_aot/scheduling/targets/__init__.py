@@ -37,7 +37,8 @@ class Target:
     (microkernels/groups.py; empty: none); products of floats with such weights have tiles of
     `group_rows` (0: `rows`), for which weights are decoded once, or split their rows into integers,
     which changes bits (`parts`: the form of the micro-kernels; empty: they do not). With `halves`,
-    vectors convert operands of half precision as tiles read them.
+    vectors convert operands of half precision as tiles read them; tiles have `half_rows` rows (0:
+    `rows`) where each of them would convert its right operand again.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
     loops compute them). `scans`: micro-kernels check contiguous indices. `channels_last`: images
     of bytes between kernels have this layout, those of floats with at least `float_channels` (0:
@@ -72,6 +73,7 @@ class Target:
     group_rows: int = 0
     parts: str = ""
     halves: bool = False
+    half_rows: int = 0
     partial_sums: int = 1
     functions: int = 0
     scans: bool = False

@@ -20,5 +20,6 @@ TARGET = Target(
     spare_panel=81920,
     lanes=4,
     halves=True,
+    half_rows=16,
     floats=(im2col, tiles),
 )

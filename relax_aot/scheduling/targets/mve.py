@@ -19,6 +19,7 @@ TARGET = replace(
     needs=("dsp", "fpu", "mve_float"),
     rows=6,
     lanes=8,
+    half_rows=0,
     dots="_mve",
     parts="_mve",
     functions=32,

@@ -14,28 +14,30 @@
 #define RAOT_WIDEN_Q6 ".inst.w 0xfe3fce0d\n"
 #define RAOT_WIDEN_Q7 ".inst.w 0xfe3fee0f\n"
 
-/* The first elements as floats; returns how many. */
+/* All elements as floats; returns how many. */
 __attribute__((always_inline)) static inline int32_t
 raot_half_convert(const enum raot_half kind, float *to, const uint16_t *from, int32_t count)
 {
-    const int32_t groups = count / 8;
-
     if (kind == RAOT_BF16) {
-        for (int32_t i = 0; i < 8 * groups; i += 4) {
-            const uint32x4_t wide = vshlq_n_u32(vldrhq_u32(from + i), 16);
-            vst1q_f32(to + i, vreinterpretq_f32_u32(wide));
+        for (int32_t i = 0; i < count; i += 4) {
+            const mve_pred16_t some = vctp32q((uint32_t)(count - i));
+            const uint32x4_t wide = vshlq_n_u32(vldrhq_z_u32(from + i, some), 16);
+            vstrwq_p_f32(to + i, vreinterpretq_f32_u32(wide), some);
         }
-        return 8 * groups;
+        return count;
     }
-    for (int32_t group = 0; group < groups; group++) {
-        __asm__ volatile(
-            "vldrh.u32 q4, [%[from]]\n vldrh.u32 q5, [%[from], #8]\n" RAOT_WIDEN_Q4 RAOT_WIDEN_Q5
-            "vstrw.32 q4, [%[to]]\n vstrw.32 q5, [%[to], #16]\n"
-            :
-            : [from] "l"(from + 8 * group), [to] "r"(to + 8 * group)
-            : "q4", "q5", "memory");
-    }
-    return 8 * groups;
+    __asm__ volatile(
+        "wls lr, %[groups], 2f\n"
+        "1: vldrh.u32 q4, [%[from]], #8\n vldrh.u32 q5, [%[from]], #8\n" RAOT_WIDEN_Q4 RAOT_WIDEN_Q5
+        "vstrw.32 q4, [%[to]], #16\n vstrw.32 q5, [%[to]], #16\n le lr, 1b\n"
+        "2: wlstp.32 lr, %[rest], 4f\n"
+        "3: vldrh.u32 q4, [%[from]], #8\n" RAOT_WIDEN_Q4 "vstrw.32 q4, [%[to]], #16\n"
+        "letp lr, 3b\n"
+        "4:\n"
+        : [from] "+l"(from), [to] "+r"(to)
+        : [groups] "r"(count / 8), [rest] "r"(count % 8)
+        : "q4", "q5", "lr", "memory");
+    return count;
 }
 
 /* Whether raot_half_registers computes a loop: of f16, by contiguous rows. */

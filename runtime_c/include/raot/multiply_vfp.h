@@ -503,18 +503,30 @@ __attribute__((noinline, unused)) static void raot_copied_f32(const struct raot_
 }
 
 /* The columns that blocks of six and of five take: all, or all but four or eight. */
-__attribute__((noinline, unused)) static int32_t
-raot_copied_tile_f32(int32_t columns, const struct raot_level *levels, const float *left,
-                     int32_t left_row, const float *right, float *sums)
+static inline int32_t raot_columns_of_blocks(int32_t columns, int32_t *sixes, int32_t *fives)
 {
     for (; columns >= 5; columns -= 4) {
-        const int32_t fives = (60 - columns) % 6;
-        if (5 * fives <= columns) {
-            raot_copied_f32(levels, left, left_row, right, sums, (columns - 5 * fives) / 6, fives);
+        *fives = (60 - columns) % 6;
+        if (5 * *fives <= columns) {
+            *sixes = (columns - 5 * *fives) / 6;
             return columns;
         }
     }
     return 0;
+}
+
+__attribute__((noinline, unused)) static int32_t
+raot_copied_tile_f32(int32_t columns, const struct raot_level *levels, const float *left,
+                     int32_t left_row, const float *right, float *sums)
+{
+    int32_t sixes = 0;
+    int32_t fives = 0;
+    const int32_t done = raot_columns_of_blocks(columns, &sixes, &fives);
+
+    if (done > 0) {
+        raot_copied_f32(levels, left, left_row, right, sums, sixes, fives);
+    }
+    return done;
 }
 #endif
 
