@@ -124,11 +124,16 @@ class Writer:
         extent, (counter, length) = Dim.of(extent), names
         count = simplify(ceildiv(extent, size), self.bounds)
         if count == 1:
-            yield ZERO, self.named(length, simplify(dim_min(extent, size), self.bounds))
+            yield ZERO, self._length(length, dim_min(extent, size))
             return
         with self.range(counter, count) as tile:
-            rest = dim_min(extent - tile * size, size)
-            yield tile * size, self.named(length, simplify(rest, self.bounds))
+            yield tile * size, self._length(length, dim_min(extent - tile * size, size))
+
+    def _length(self, name: str, dim: Dim) -> Dim:
+        """As `short`, of a tile, which is never empty."""
+        dim = simplify(dim, self.bounds)
+        some = dim_max(dim, 1)
+        return dim if dim.is_polynomial else self.let(name, dim, some, some)
 
     # Names and buffers
 

@@ -81,7 +81,7 @@ def test_wrong_permissions_of_schedules_are_refused(target: str) -> None:
     """Each pair of one type, in kernels and mutants of them: where shared memory changes a
     result, the pair is not proven."""
     wrong, random = 0, Random(0)
-    for name in ("padded", "odd pointwise", "wide depthwise"):
+    for name in ("padded", "odd pointwise", "several tiles", "wide depthwise"):
         subject = SUBJECTS[name]
         square = replace(subject, w=(int(subject.x[1]), *subject.w[1:]))
         if name == "wide depthwise":

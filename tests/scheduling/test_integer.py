@@ -83,6 +83,7 @@ ONES = "<pads = [1, 1, 1, 1]>"
 SUBJECTS = {
     "pointwise": Subject((1, 8, "n", 5), (6, 8, 1, 1)),
     "odd pointwise": Subject((1, 7, "n", 3), (5, 7, 1, 1)),
+    "several tiles": Subject((1, 4, "n", 17), (4, 4, 1, 1)),
     "wide pointwise": Subject((1, 9, 2, "n"), (140, 9, 1, 1)),
     "padded": Subject((1, 4, "n", 6), (4, 4, 3, 3), ONES),
     "several panels": Subject((1, 5, "n", 17), (18, 5, 3, 3), ONES),

@@ -70,7 +70,7 @@ class Form:
 I16, I8, U8 = DType.I16, DType.I8, DType.U8
 DOT2_I16 = Form("dot2_i16", "raot_dot2_i16", "raot_dot2_i16", I16, 2, I16, 2, 4)
 DOT4_I8 = Form("dot4_i8", "raot_dot4_i8", "raot_dot4_i8", I8, 4, I8, 4)
-DOT4_U8 = Form("dot4_u8", "raot_dot4_us", "raot_dot4_su", U8, 4, I16, 2)
+DOT4_U8 = Form("dot4_u8", "raot_dot4_us", "raot_dot4_su", U8, 4, I16, 2, 4)
 
 
 def contiguous(found: Weighted, loop: For) -> bool:

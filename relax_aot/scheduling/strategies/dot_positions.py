@@ -133,22 +133,22 @@ class _Positions:
         self.lines = self._line_count()
         longest = greatest(across, w.bounds.open)
         self.whole = self.lines > 1 or longest <= self.wide
-        self.room = _whole_panels(w, dim_min(across, self.wide))
+        several = dim_min(across, self.wide)
         if self.lines > 1:
             spare = EIGHT if self.result is None or not self.tiled else 0
             several = (self.lines - 1) * self.pitch + across + spare
-            self.room = _whole_panels(w, several)
-        self.high = min(found.channels, MOST_CHANNELS)
+        tiles = simplify(ceildiv(several, COLUMNS), w.bounds)
+        self.room, self.high = tiles * COLUMNS, min(found.channels, MOST_CHANNELS)
         group, bytes_ = self.form.panel_group, self.tiled and self.result is not None
         panel = (self.depth // group, COLUMNS, group)
         small = MOST_PANEL // (prod(panel) * self.form.panel.bytes)
-        tiles = greatest(self.room, w.bounds.open) // COLUMNS
-        self.panels = max(min(self.panels, small, tiles), 1)
-        shape = (self.high, self.panels * COLUMNS) if bytes_ else (found.channels, self.room)
+        self.panels = max(min(self.panels, small, greatest(tiles, w.bounds.open)), 1)
+        panels = simplify(dim_min(tiles, self.panels), w.bounds)
+        shape = (self.high, panels * COLUMNS) if bytes_ else (found.channels, self.room)
         self.sums = w.buffer("sums", DType.I32, *shape)
         self.offsets = w.buffer("offsets", DType.I32, found.depth)
         if self.tiled:
-            self.panel = w.buffer("panel", self.form.panel, self.panels, *panel)
+            self.panel = w.buffer("panel", self.form.panel, panels, *panel)
         if not self.direct:
             size = prod(self.strip_shape(self.lines), start=ONE) + COLUMNS
             self.strip = w.buffer("padded_rows", found.x.dtype, size)
@@ -196,10 +196,6 @@ class _Positions:
     def begin(self, block: _Block, channel: Dim = ZERO) -> dict[str, Dim]:
         """The values of the nest's variables at the first position of a block."""
         return {self.position: block.first, self.line: block.line, self.found.own: channel}
-
-
-def _whole_panels(w: Writer, positions: Dim) -> Dim:
-    return simplify(ceildiv(positions, COLUMNS) * COLUMNS, w.bounds)
 
 
 def _requantized(p: _Positions) -> tuple[Requantization, Weighted] | None:
@@ -365,7 +361,7 @@ def _multiply(p: _Positions, channel: Dim, channels: Dim, first: Dim, columns: D
 
 def _staged(p: _Positions, block: _Block, one: Requantization) -> Buffer:
     staged = p.w.buffer("staged", one.dtype, p.found.channels, p.room)
-    _rescale(p, block, one, lambda channel, at: Load(staged, (channel, at)), p.room)
+    _rescale(p, block, one, lambda channel, at: Load(staged, (channel, at)), staged.shape[1])
     return staged
 
 
@@ -419,7 +415,7 @@ def _finish(p: _Positions, block: _Block, found: Weighted, values: Buffer) -> No
 
 EXAMPLES = (
     Example(
-        why="panels of sixteen positions, read from padded rows",
+        why="four panels of sixteen positions at once, read from padded rows",
         target="host",
         before=INTEGER_MATMUL,
         after="""
@@ -427,7 +423,9 @@ EXAMPLES = (
               micro raot_tap_offsets(...
               micro raot_padded_rows_s8(...
             ...
-                for tile in 0..(width + 15) // 16 {
+                for tile in 0..(width + 63) // 64 {
+                  let columns = ...
+                  for panel_0 in 0..(columns + 15) // 16 {
             ...
                     micro raot_panel_dot4_u8_s8(...
                   }

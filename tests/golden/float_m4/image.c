@@ -49,8 +49,7 @@ RAOT_INLINE static inline void conv_stem_loop_body(int32_t height, int32_t width
             0, raot_min_i32(raot_min_i32(raot_min_i32(3, height - i2_tile * 2 + 1) - i5, 1),
                             i5 - raot_max_i32(1 - i2_tile * 2, 0) + 1));
         for (int32_t i6 = 0; i6 < 3; i6++) {
-            const int32_t first =
-                raot_min_i32(raot_max_i32(raot_floor_div(-i6, 2) - i3_tile * 32 + 1, 0), width_2);
+            const int32_t first = raot_max_i32(raot_floor_div(-i6, 2) - i3_tile * 32 + 1, 0);
             const int32_t last = raot_max_i32(
                 first,
                 raot_min_i32(raot_min_i32((width - i6) / 2 + 1, (width + 1) / 2) - i3_tile * 32,
