@@ -17,7 +17,7 @@ from relax_aot.externs.rule import ProductRule
 from relax_aot.fusion.in_place import proven_pairs
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Multiply, Stmt
+from relax_aot.ir.loops import PLAIN, Multiply, Stmt
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.unused import without_unused_module
 from relax_aot.scheduling import devices
@@ -51,6 +51,7 @@ from relax_aot.scheduling.passes import (
     scaled_sums,
     shared_scratch,
     shared_tables,
+    softmax_rows,
     unify_kernels,
 )
 from relax_aot.scheduling.room import fitting as fitting
@@ -81,7 +82,7 @@ def schedule(
     small = optimize == "size"
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True, functions=0, scans=False)
-        target = replace(target, separate=False, float_channels=0)
+        target = replace(target, separate=False, float_channels=0, softmax=False)
     if optimize != "speed":  # kernels that are merged for memory may be no products by themselves
         target = replace(target, parts="")
     if numerics == "ordered":
@@ -90,8 +91,8 @@ def schedule(
         target = replace(target, sums=0)
     if numerics == "blocked":
         module = online_softmax.run(module, target)
-    module = shared_scratch.run(module, target)
-    if numerics == "ordered" or (target.partial_sums == 1 and target.functions):
+    module = softmax_rows.run(shared_scratch.run(module, target), target)
+    if numerics != "ordered" and target.partial_sums == 1 and target.functions:
         module = fractions.plain(module)
     elif target.partial_sums == 1:
         module = fractions.run(module, target)
@@ -127,7 +128,8 @@ def schedule_device(
         target = replace(target, partial_sums=1)
     else:
         module = attention.run(module, target)
-    module = fma.run(fractions.plain(module), target)
+    functions = ("fraction",) if numerics == "ordered" else PLAIN
+    module = fma.run(fractions.plain(module, functions), target)
     module = place_parameters(without_unused_module(module), parameters_of(module))
     module = byte_lines.run(channels_last.run(module, target), target)
     folded = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)

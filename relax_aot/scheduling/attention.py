@@ -108,8 +108,26 @@ def _attention(body: Sequence[Stmt], kernel: Kernel) -> Attention | None:
     return None
 
 
-def _softmax(body: Sequence[Stmt], at: int, kernel: Kernel) -> Attention | None:
-    """The attention whose loop over the maximum is statement `at`."""
+@dataclass(frozen=True, slots=True)
+class Powers:
+    """Of a row of scores: each `score` and its `power` in a loop over `key`, the maximum `peak`,
+    the sum `total`, the loop that makes them, and the statements behind it. `shut`: a row of
+    nothing but -inf has the maximum 0, `one_total`: a sum of 0 becomes 1."""
+
+    length: Dim
+    key: str
+    score: Load
+    power: Load
+    peak: Local
+    total: Local
+    loop: For
+    rest: tuple[Stmt, ...]
+    shut: bool
+    one_total: bool
+
+
+def powers_of(body: Sequence[Stmt], at: int) -> Powers | None:
+    """The powers of a row whose loop over the maximum is statement `at`."""
     match body[at - 1], body[at]:
         case (
             Declare(Local() as peak, Lit(start)),
@@ -121,8 +139,8 @@ def _softmax(body: Sequence[Stmt], at: int, kernel: Kernel) -> Attention | None:
     if not (peak.dtype is DType.F32 or peak.dtype.is_half):
         return None
     rest = [*body[at + 1 :]]
-    if rest and rest[0] == Assign(peak, replaced(peak, -inf, 0.0)):
-        rest.pop(0)
+    shut = bool(rest) and rest[0] == Assign(peak, replaced(peak, -inf, 0.0))
+    del rest[:shut]
     match rest[:2]:
         case [
             Declare(Local() as total, Lit(0.0)),
@@ -142,10 +160,21 @@ def _softmax(body: Sequence[Stmt], at: int, kernel: Kernel) -> Attention | None:
     power = _at(score, key, also)
     one_total = bool(rest) and rest[0] == Assign(total, replaced(total, 0.0, 1.0))
     del rest[:one_total]
-    del rest[: bool(rest) and rest[0] == Assign(total, _half(total))]
-    if len(rest) < 2 or not isinstance(rest[0], For) or value != applied("exp_below", power, peak):
+    if value != applied("exp_below", power, peak):
         return None
-    quotients = _quotients(rest, term, total, also)
+    return Powers(length, also, power, term, peak, total, powers, tuple(rest), shut, one_total)
+
+
+def _softmax(body: Sequence[Stmt], at: int, kernel: Kernel) -> Attention | None:
+    """The attention whose loop over the maximum is statement `at`."""
+    made = powers_of(body, at)
+    if made is None:
+        return None
+    rest, length = [*made.rest], made.length
+    del rest[: bool(rest) and rest[0] == Assign(made.total, _half(made.total))]
+    if len(rest) < 2 or not isinstance(rest[0], For):
+        return None
+    quotients = _quotients(rest, made.power, made.total, made.key)
     if quotients is None or len(rest) <= quotients[1]:
         return None
     weight, used = quotients
@@ -157,12 +186,13 @@ def _softmax(body: Sequence[Stmt], at: int, kernel: Kernel) -> Attention | None:
         first -= 1
     end = len(body) - len(rest) + used + 1
     scores = tuple(stmt for stmt in body[first : at - 1] if isinstance(stmt, For))
-    own = {term.buffer.name, weight.buffer.name}
+    own = {made.power.buffer.name, weight.buffer.name}
     rows = frozenset(a.name for a in accesses(scores) if a.stored) | own
     found = Attention(
-        first, end, length, rows, scores, power, term, weight, also, mix, one_total
+        first, end, length, rows, scores, made.score, made.power, weight, made.key, mix,
+        made.one_total,
     )  # fmt: skip
-    keys = (body[at], powers, *rest[:used], mix.keys)
+    keys = (body[at], made.loop, *rest[:used], mix.keys)
     same = all(isinstance(k, For) and (k.start, k.stop) == (ZERO, length) for k in keys)
     return found if same and scores and _is_legal(found, body, kernel) else None
 
@@ -270,7 +300,7 @@ def _is_legal(found: Attention, body: Sequence[Stmt], kernel: Kernel) -> bool:
         for expr in expressions(stmt)
         for part in parts(expr)
     )
-    later = {local for stmt in walk(tuple(others)) for local in _locals(stmt)}
+    later = {local for stmt in walk(tuple(others)) for local in locals_of(stmt)}
     made = {stmt.local for stmt in matched if isinstance(stmt, Declare)}
     return (
         uses_row
@@ -280,5 +310,5 @@ def _is_legal(found: Attention, body: Sequence[Stmt], kernel: Kernel) -> bool:
     )
 
 
-def _locals(stmt: Stmt) -> Iterator[Local]:
+def locals_of(stmt: Stmt) -> Iterator[Local]:
     return (expr for expr in expressions(stmt) if isinstance(expr, Local))

@@ -28,6 +28,7 @@ from relax_aot.microkernels import (
     outside,
     quantize_range,
     scale_sums,
+    softmax,
 )
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
@@ -46,6 +47,7 @@ BOARDS = {
                    *groups.SPLITS, *groups.PART_PRODUCTS,
                    *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS,
                    *(k for k in mve.MICRO_KERNELS if k.header == "quantize_lines.h")),
+    "mps2-an500": softmax.MICRO_KERNELS,
 }  # fmt: skip
 HEADERS = list(dict.fromkeys((k.header, board) for board, ks in BOARDS.items() for k in ks))
 NAMES = [f"{header}-{board}" for header, board in HEADERS]

@@ -21,5 +21,6 @@ TARGET = Target(
     lanes=4,
     halves=True,
     half_rows=16,
+    softmax=True,
     floats=(im2col, tiles),
 )

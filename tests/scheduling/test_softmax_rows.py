@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax of rows by a micro-kernel: in order, a Cortex-M7 gives the bits of a host, also where
+powers are subnormal numbers, and for special values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relax_aot as rx
+from relax_aot.evaluation.interpret import run_kernel
+from relax_aot.ir.loops import Micro, walk
+from relax_aot.scheduling.passes import softmax_rows
+from relax_aot.scheduling.targets import find
+from tests.transforms.examples import example_module
+
+TEXT = """
+symbol n in 1..70
+func @main(%x: f32[9, n]) {
+  %y: f32[9, n] = softmax(%x) {axis=-1, masked=MASKED}
+  return %y
+}"""
+
+
+def rows(n: int) -> np.ndarray:
+    """Rows of usual scores, of distant ones, and with special values."""
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=(9, n)).astype(np.float32) * np.float32(3)
+    x[1] *= 40
+    x[2] = np.linspace(-86, 0, n)
+    x[3, n // 2] = -np.inf
+    x[4] = -np.inf
+    x[5, n // 3] = np.nan
+    x[6, n - 1] = np.inf
+    x[7] = np.nan
+    x[8] = np.float32(-1e30)
+    return x
+
+
+@pytest.mark.parametrize("masked", ["true", "false"])
+def test_a_cortex_m7_gives_the_bits_of_a_host(masked: str) -> None:
+    module = rx.parse(TEXT.replace("MASKED", masked))
+    host, board = (
+        rx.compile(module, name="m", numerics="ordered", board=board)
+        for board in ("host", "mps2-an500")
+    )
+    assert b"raot_softmax" in board.files["m.c"] and b"raot_softmax" not in host.files["m.c"]
+    for n in (5, 70):
+        x = rows(n)
+        with np.errstate(all="ignore"):
+            wanted, run = host.host()(x=x)["y"], board.emulate(x=x)
+        found = np.asarray(run.outputs["y"])
+        assert np.array_equal(np.isnan(found), np.isnan(wanted))
+        known = ~np.isnan(wanted)
+        assert found[known].tobytes() == wanted[known].tobytes(), n
+        exact = np.exp(x[0].astype(np.float64) - x[0].max())
+        np.testing.assert_allclose(found[0], exact / exact.sum(), rtol=1e-6)
+
+
+ROW = softmax_rows.EXAMPLES[0].before
+KEPT = {
+    "the sum is read": (
+        "total)\n                }\n",
+        "total)\n                }\n%y[i, 0] = total\n",
+    ),
+    "the row is shorter": (
+        "in 0..n {\n                  %y[i, j] = f",
+        "in 0..1 {\n                  %y[i, j] = f",
+    ),
+    "a few elements": ("in 0..n", "in 0..15"),
+    "half a mask": ("total = select((total == 0.0:f32), 1.0:f32, total)", ""),
+    "another row": ("fraction(%y[i, j]", "fraction(%y[0, j]"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_other_loops_stay(name: str) -> None:
+    old, new = KEPT[name]
+    assert old in ROW
+    module = example_module(ROW.replace(old, new))
+    assert softmax_rows.run(module, find("cortex_m", ("fpu",))) == module
+
+
+def test_the_micro_kernel_computes_the_row() -> None:
+    before = example_module(ROW)
+    after = softmax_rows.run(before, find("cortex_m", ("fpu",)))
+    assert any(isinstance(stmt, Micro) for stmt in walk(after.kernels[0].body))
+    for n in (1, 5, 99):
+        x = rows(n)[:3]
+        wanted, found = (run_kernel(m.kernels[0], [x], {"n": n})[0] for m in (before, after))
+        np.testing.assert_array_equal(found, wanted)
