@@ -19,24 +19,24 @@
 
 #define RAOT_DSP_GROUP 32
 #define RAOT_DSP_GROUPS 8 /* converted at a time */
-#define RAOT_DSP_PAIRS 20 /* words of a group, of which weights of 8 bits take 16 */
+#define RAOT_DSP_PAIRS 21 /* words of a group at most */
 
 /*
  * Two words for each four elements of the left operand up to `end`: those that are multiplied by
  * the halfwords of weights, and by what is extracted from them. With weights of 4 bits, four for
- * each eight, behind four words for each group with what sums begin with. Elements may have any
- * address.
+ * each eight, behind four words for each group with what sums begin with. The scale of a group is
+ * its last word, where each has one. Elements may have any address.
  */
 /* clang-format off */
 #define RAOT_DOT_PAIRS_DSP(NAME, SETUP, START, EIGHT, END) \
     RAOT_NAKED static void NAME(RAOT_ARGUMENT uint32_t *pairs, RAOT_ARGUMENT const int8_t *left, \
-                                RAOT_ARGUMENT const int8_t *end) \
+                                RAOT_ARGUMENT const int8_t *end, RAOT_ARGUMENT const float *own) \
     { \
         __asm__ volatile( \
-            "push {r4-r8, lr}\n" SETUP "1:\n" START \
+            "push {r4-r8, r10, r11, lr}\n mov r10, r3\n" SETUP "1:\n" START \
             ".rept 4\n ldr r4, [r1], #4\n ldr r12, [r1], #4\n" EIGHT \
             "stmia r0!, {r3, r4, r5, r12}\n .endr\n" END \
-            "cmp r1, r2\n bne 1b\n pop {r4-r8, pc}\n"); \
+            "cmp r1, r2\n bne 1b\n pop {r4-r8, r10, r11, pc}\n"); \
     }
 #define RAOT_DOT_DIFFERENCE_DSP(A, B) \
     "sxtb16 " A ", " B ", ror #8\n and " B ", r6, " B ", lsl #8\n ssub16 " B ", " B ", " A "\n"
@@ -44,19 +44,27 @@
 #define RAOT_DOT_OFFSET_DSP(A) "smlad r8, " A ", r7, r8\n"
 #define RAOT_DOT_NEXT_DSP(A, B) \
     "and " A ", r6, " A ", lsl #4\n ssub16 " A ", " A ", " B "\n"
-RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q8, "mov r6, #0xff00ff00\n", "",
-                   RAOT_DOT_DIFFERENCE_DSP("r3", "r4") RAOT_DOT_DIFFERENCE_DSP("r5", "r12"), "")
-RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, "mvn r6, #0x000f000f\n mov r7, #0x80008000\n",
-                   "mov r8, #0\n adds r0, #16\n",
-                   RAOT_DOT_EXTENDED_DSP("r3", "r4") RAOT_DOT_EXTENDED_DSP("r5", "r12")
-                   RAOT_DOT_OFFSET_DSP("r3") RAOT_DOT_OFFSET_DSP("r4") RAOT_DOT_OFFSET_DSP("r5")
-                   RAOT_DOT_NEXT_DSP("r3", "r4") RAOT_DOT_NEXT_DSP("r4", "r5")
-                   RAOT_DOT_NEXT_DSP("r5", "r12"),
-                   "strd r8, r8, [r0, #-80]\n strd r8, r8, [r0, #-72]\n")
+#define RAOT_DOT_PAIRS_Q8_DSP(NAME, END) \
+    RAOT_DOT_PAIRS_DSP(NAME, "mov r6, #0xff00ff00\n", "", \
+                       RAOT_DOT_DIFFERENCE_DSP("r3", "r4") RAOT_DOT_DIFFERENCE_DSP("r5", "r12"), END)
+#define RAOT_DOT_PAIRS_Q4_DSP(NAME, END) \
+    RAOT_DOT_PAIRS_DSP(NAME, "mvn r6, #0x000f000f\n mov r7, #0x80008000\n", \
+                       "mov r8, #0\n adds r0, #16\n", \
+                       RAOT_DOT_EXTENDED_DSP("r3", "r4") RAOT_DOT_EXTENDED_DSP("r5", "r12") \
+                       RAOT_DOT_OFFSET_DSP("r3") RAOT_DOT_OFFSET_DSP("r4") \
+                       RAOT_DOT_OFFSET_DSP("r5") RAOT_DOT_NEXT_DSP("r3", "r4") \
+                       RAOT_DOT_NEXT_DSP("r4", "r5") RAOT_DOT_NEXT_DSP("r5", "r12"), \
+                       "strd r8, r8, [r0, #-80]\n strd r8, r8, [r0, #-72]\n" END)
+#define RAOT_DOT_PAIRS_OWN_DSP "ldr r4, [r10], #4\n str r4, [r0], #4\n"
+RAOT_DOT_PAIRS_Q8_DSP(raot_dot_pairs_q8, "")
+RAOT_DOT_PAIRS_Q4_DSP(raot_dot_pairs_q4, "")
+RAOT_DOT_PAIRS_Q8_DSP(raot_dot_scaled_pairs_q8, RAOT_DOT_PAIRS_OWN_DSP)
+RAOT_DOT_PAIRS_Q4_DSP(raot_dot_scaled_pairs_q4, RAOT_DOT_PAIRS_OWN_DSP)
 /* clang-format on */
 
 /*
- * Some groups of one row, four columns after the other; sums begin with the first group.
+ * Some groups of one row, four columns after the other, panel by panel; sums begin with the first
+ * group.
  *
  *     r4 to r7          integer sums
  *     r1, r2, r3        pairs, weights, scales
@@ -65,36 +73,38 @@ RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, "mvn r6, #0x000f000f\n mov r7, #0x80008000
  *     s0 to s3          sums
  *     [sp]              sums (r0)
  *     [sp, #4]          saved registers
- *     [sp, #36]         argument: scales of the left operand
- *     [sp, #40]         argument: the end of `pairs`
- *     [sp, #44]         argument: the end of `sums`
- *     [sp, #48]         argument: bytes of weights from these groups to those of the next columns
- *     [sp, #52]         argument: bytes of scales from these groups back to those columns
- *     [sp, #56]         argument: the first scale of the left operand
- *     [sp, #60]         argument: pairs
- *     [sp, #64]         argument: 0 where the sums begin
+ *     [sp, #36]         argument: the end of `pairs`
+ *     [sp, #40]         argument: the end of the panel's sums
+ *     [sp, #44]         argument: bytes of weights from these groups to those of the next columns
+ *     [sp, #48]         argument: bytes of scales from these groups back to those columns
+ *     [sp, #52]         argument: pairs
+ *     [sp, #56]         argument: 0 where the sums begin
+ *     [sp, #60]         argument: the end of all sums
+ *     [sp, #64]         argument: bytes of scales from the end of a panel to the next one
  */
 /* clang-format off */
 #define RAOT_DOT_BEGIN_DSP(SETUP) \
     "push {r0, r4-r8, r10, r11, lr}\n" SETUP \
-    "0: ldr r4, [sp, #64]\n vmov s0, s1, r4, r4\n vmov s2, s3, r4, r4\n" \
+    "0: ldr r4, [sp, #56]\n vmov s0, s1, r4, r4\n vmov s2, s3, r4, r4\n" \
     "cbz r4, 1f\n vldmia r0, {s0-s3}\n"
 #define RAOT_DOT_SUMS_DSP(BITS) \
     "vmov s4, s5, r4, r5\n vmov s6, s7, r6, r7\n" \
     "vcvt.f32.s32 s4, s4, #" BITS "\n vcvt.f32.s32 s5, s5, #" BITS "\n" \
     "vcvt.f32.s32 s6, s6, #" BITS "\n vcvt.f32.s32 s7, s7, #" BITS "\n" \
     "vldmia r3, {s8-s11}\n adds r3, #128\n"
-#define RAOT_DOT_GROUP_DSP "ldr r4, [sp, #40]\n cmp r1, r4\n"
+#define RAOT_DOT_GROUP_DSP "ldr r4, [sp, #36]\n cmp r1, r4\n"
 #define RAOT_DOT_OWN_DSP \
-    "ldrd r4, r5, [sp, #36]\n vldmia r4!, {s12}\n str r4, [sp, #36]\n cmp r1, r5\n" \
+    "vldmia r1!, {s12}\n ldr r4, [sp, #36]\n cmp r1, r4\n" \
     "vmul.f32 s8, s8, s12\n vmul.f32 s9, s9, s12\n" \
     "vmul.f32 s10, s10, s12\n vmul.f32 s11, s11, s12\n"
 #define RAOT_DOT_END_DSP \
     "vfma.f32 s0, s4, s8\n vfma.f32 s1, s5, s9\n" \
     "vfma.f32 s2, s6, s10\n vfma.f32 s3, s7, s11\n" \
     "bne 1b\n ldr r0, [sp]\n vstmia r0!, {s0-s3}\n str r0, [sp]\n" \
-    "ldrd r4, r5, [sp, #44]\n ldrd r6, r7, [sp, #52]\n ldr r1, [sp, #60]\n" \
-    "add r2, r5\n subs r3, r3, r6\n str r7, [sp, #36]\n cmp r0, r4\n bne 0b\n" \
+    "ldrd r4, r5, [sp, #40]\n ldrd r6, r1, [sp, #48]\n" \
+    "add r2, r5\n subs r3, r3, r6\n cmp r0, r4\n bne 0b\n" \
+    "ldrd r5, r6, [sp, #60]\n add r3, r6\n adds r4, #128\n cmp r4, r5\n it hi\n movhi r4, r5\n" \
+    "str r4, [sp, #40]\n cmp r0, r5\n bne 0b\n" \
     "pop {r0, r4-r8, r10, r11, pc}\n"
 
 /* One step of four: `FIRST` begins the sums. */
@@ -132,10 +142,10 @@ RAOT_DOT_PAIRS_DSP(raot_dot_pairs_q4, "mvn r6, #0x000f000f\n mov r7, #0x80008000
     RAOT_NAKED static void NAME( \
         RAOT_ARGUMENT float *sums, RAOT_ARGUMENT const uint32_t *pairs, \
         RAOT_ARGUMENT const void *weights, RAOT_ARGUMENT const float *scales, \
-        RAOT_ARGUMENT const float *own, RAOT_ARGUMENT const uint32_t *pairs_end, \
-        RAOT_ARGUMENT const float *sums_end, RAOT_ARGUMENT int32_t skip, \
-        RAOT_ARGUMENT int32_t back, RAOT_ARGUMENT const float *own_begin, \
-        RAOT_ARGUMENT const uint32_t *pairs_begin, RAOT_ARGUMENT int32_t first) \
+        RAOT_ARGUMENT const uint32_t *pairs_end, RAOT_ARGUMENT const float *panel_end, \
+        RAOT_ARGUMENT int32_t skip, RAOT_ARGUMENT int32_t back, \
+        RAOT_ARGUMENT const uint32_t *pairs_begin, RAOT_ARGUMENT int32_t first, \
+        RAOT_ARGUMENT const float *sums_end, RAOT_ARGUMENT int32_t next) \
     { \
         __asm__ volatile(TEXT); \
     }
@@ -145,31 +155,8 @@ RAOT_DOT_BLOCK_DSP(raot_dot_block_q8, RAOT_DOT_Q8_DSP(RAOT_DOT_OWN_DSP))
 RAOT_DOT_BLOCK_DSP(raot_dot_block_q4, RAOT_DOT_Q4_DSP(RAOT_DOT_OWN_DSP))
 /* clang-format on */
 
-/* A panel of columns of some groups of a row, from the group `first` on; `pairs` to `last` are the
- * converted left operand. */
-__attribute__((always_inline)) static inline void
-raot_dot_panel_dsp(const int32_t bits, const int32_t blocks, float *sums, const uint32_t *pairs,
-                   const uint32_t *last, const int8_t *weights, const float *scales,
-                   const float *own, int32_t first, int32_t columns, int32_t skip, int32_t back)
-{
-    const float *const end = sums + (columns + 3) / 4 * 4;
-
-    if (blocks && bits == 8) {
-        raot_dot_block_q8(sums, pairs, weights, scales, own, last, end, skip, back, own, pairs,
-                          first);
-    } else if (blocks) {
-        raot_dot_block_q4(sums, pairs, weights, scales, own, last, end, skip, back, own, pairs,
-                          first);
-    } else if (bits == 8) {
-        raot_dot_group_q8(sums, pairs, weights, scales, own, last, end, skip, back, own, pairs,
-                          first);
-    } else {
-        raot_dot_group_q4(sums, pairs, weights, scales, own, last, end, skip, back, own, pairs,
-                          first);
-    }
-}
-
-/* All columns of some groups of a row, from the group `first` on. */
+/* All columns of some groups of a row, from the group `first` on. With `blocks`, each group has a
+ * scale in `own`. */
 __attribute__((always_inline)) static inline void
 raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const int8_t *left,
                  const void *weights, const float *scales, const float *own, int32_t first,
@@ -180,25 +167,36 @@ raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const in
     const int32_t count = rest < RAOT_DSP_GROUPS ? rest : RAOT_DSP_GROUPS;
     const int32_t skip = (sizes->groups - count) * bytes;
     const int32_t back = (count * RAOT_GROUP_COLUMNS - 4) * (int32_t)sizeof(float);
-    const int8_t *block = (const int8_t *)weights + first * bytes;
-    const float *scale = scales + first * RAOT_GROUP_COLUMNS;
+    const int32_t next = (sizes->groups - 1) * RAOT_GROUP_COLUMNS * (int32_t)sizeof(float);
+    const int8_t *const block = (const int8_t *)weights + first * bytes;
+    const float *const scale = scales + first * RAOT_GROUP_COLUMNS;
     const int8_t *const from = left + first * RAOT_DSP_GROUP;
+    const int8_t *const to = from + count * RAOT_DSP_GROUP;
+    const float *const end = sums + (sizes->columns + 3) / 4 * 4;
+    const float *const panel =
+        sizes->columns < RAOT_GROUP_COLUMNS ? end : sums + RAOT_GROUP_COLUMNS;
     uint32_t pairs[RAOT_DSP_GROUPS * RAOT_DSP_PAIRS];
-    const uint32_t *const last = pairs + count * (bits == 8 ? 16 : RAOT_DSP_PAIRS);
+    const uint32_t *const last = pairs + count * ((bits == 8 ? 16 : 20) + blocks);
 
-    if (bits == 8) {
-        raot_dot_pairs_q8(pairs, from, from + count * RAOT_DSP_GROUP);
-    } else {
-        raot_dot_pairs_q4(pairs, from, from + count * RAOT_DSP_GROUP);
+    if (sizes->columns <= 0) {
+        return;
     }
-    for (int32_t c = 0; c < sizes->columns; c += RAOT_GROUP_COLUMNS) {
-        const int32_t left_columns = sizes->columns - c;
-
-        raot_dot_panel_dsp(bits, blocks, sums + c, pairs, last, block, scale, own + first, first,
-                           left_columns < RAOT_GROUP_COLUMNS ? left_columns : RAOT_GROUP_COLUMNS,
-                           skip, back);
-        block += RAOT_GROUP_COLUMNS / 4 * sizes->groups * bytes;
-        scale += RAOT_GROUP_COLUMNS * sizes->groups;
+    if (blocks && bits == 8) {
+        raot_dot_scaled_pairs_q8(pairs, from, to, own + first);
+        raot_dot_block_q8(sums, pairs, block, scale, last, panel, skip, back, pairs, first, end,
+                          next);
+    } else if (blocks) {
+        raot_dot_scaled_pairs_q4(pairs, from, to, own + first);
+        raot_dot_block_q4(sums, pairs, block, scale, last, panel, skip, back, pairs, first, end,
+                          next);
+    } else if (bits == 8) {
+        raot_dot_pairs_q8(pairs, from, to, own);
+        raot_dot_group_q8(sums, pairs, block, scale, last, panel, skip, back, pairs, first, end,
+                          next);
+    } else {
+        raot_dot_pairs_q4(pairs, from, to, own);
+        raot_dot_group_q4(sums, pairs, block, scale, last, panel, skip, back, pairs, first, end,
+                          next);
     }
 }
 
