@@ -15,7 +15,13 @@ from relax_aot.ir.graph import Array, Call, Constant, Function, Module, Var
 from relax_aot.ir.loops import For, If, Kernel, Let, Load, Micro, Stmt, expressions, walk
 from relax_aot.ir.rewrite import rewrite_module
 from relax_aot.ir.types import DType, TensorType, shape_of
-from relax_aot.scheduling.contraction import Contraction, collapsed, contraction_of, weighted
+from relax_aot.scheduling.contraction import (
+    Contraction,
+    collapsed,
+    contraction_of,
+    weighted,
+    with_columns_as_one,
+)
 from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
@@ -42,7 +48,9 @@ def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
     found = contraction_of(stmt, w.bounds)
     if found is None:
         return None
-    roles = weighted(found, context.constants)
+    ways = (found, with_columns_as_one(found), with_columns_as_one(found.swapped))
+    matches = ((way, r) for way in ways if (r := weighted(way, context.constants)) is not None)
+    found, roles = next(matches, (found, None))
     if roles is not None:
         joined = collapsed(found)
         if joined is not found:

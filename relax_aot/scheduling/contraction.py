@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
@@ -315,27 +315,45 @@ def collapsed(found: Contraction) -> Contraction:
     """Two loops, one in the other, are one loop where all accesses move as if they were: the
     lines of a dense image are a single line."""
     for outer, inner in pairwise(found.nest.loops):
-        if _collapses(found, outer, inner):
-            break
-    else:
-        return found
-    line = Dim.of(inner.variable) // inner.stop
-    at = {outer.variable: line, inner.variable: Dim.of(inner.variable) - line * inner.stop}
-    joined = For(inner.variable, Dim.of(0), outer.stop * inner.stop, ())
-    loops = tuple(joined if lp == inner else lp for lp in found.nest.loops if lp != outer)
-    leaf = map_index_dims(found.nest.leaf, lambda dim: dim.substitute(at))
-    result = replace(
+        if _collapses(found, outer, inner, found.nest.leaf):
+            return collapsed(_as_one(found, outer, inner))
+    return found
+
+
+def with_columns_as_one(found: Contraction) -> Contraction:
+    """Two loops that move the right factor alone are one loop where the sum moves as if they
+    were, wherever results go: heads and their channels are the channels of a product."""
+    for outer, inner in combinations(found.columns, 2):
+        sums: tuple[Stmt, ...] = (Declare(found.sum, found.start), *found.nest.reductions)
+        if _collapses(found, outer, inner, sums):
+            return with_columns_as_one(_as_one(found, outer, inner))
+    return found
+
+
+def _as_one(found: Contraction, outer: For, inner: For) -> Contraction:
+    nest, at = loops_as_one(found.nest, outer, inner)
+    return replace(
         found,
-        nest=Nest(loops, leaf, found.nest.free - {outer.variable}),
+        nest=nest,
         start=substitute_in(found.start, at),
         left=moved(found.left, at),
         right=moved(found.right, at),
         after=map_index_dims(found.after, lambda dim: dim.substitute(at)),
     )
-    return collapsed(result)
 
 
-def _collapses(found: Contraction, outer: For, inner: For) -> bool:
+def loops_as_one(nest: Nest, outer: For, inner: For) -> tuple[Nest, dict[str, Dim]]:
+    """The nest with one loop in place of two, and their variables in terms of it."""
+    line = Dim.of(inner.variable) // inner.stop
+    at = {outer.variable: line, inner.variable: Dim.of(inner.variable) - line * inner.stop}
+    joined = For(inner.variable, Dim.of(0), outer.stop * inner.stop, ())
+    loops = tuple(joined if lp == inner else lp for lp in nest.loops if lp != outer)
+    leaf = map_index_dims(nest.leaf, lambda dim: dim.substitute(at))
+    return Nest(loops, leaf, nest.free - {outer.variable}), at
+
+
+def _collapses(found: Contraction, outer: For, inner: For, body: tuple[Stmt, ...]) -> bool:
+    """Whether all accesses in `body` move as if the loops were one."""
     both = {outer.variable, inner.variable}
     if not both <= {loop.variable for loop in found.free} - found.clipped_by:
         return False
@@ -343,10 +361,11 @@ def _collapses(found: Contraction, outer: For, inner: For) -> bool:
         return False
     if any(both & indexed_by(one.load) for one in found.computed):
         return False
-    parts = [part for stmt in walk(found.nest.leaf) for part in (stmt, *expressions(stmt))]
-    if any(isinstance(part, Index) and both & part.dim.symbols for part in parts):
+    nodes = [part for stmt in walk(found.nest.leaf) for part in (stmt, *expressions(stmt))]
+    if any(isinstance(part, Index) and both & part.dim.symbols for part in nodes):
         return False
-    return all(follow(part, outer, inner) for part in parts if isinstance(part, Load | Store))
+    moving = (part for stmt in walk(body) for part in (stmt, *expressions(stmt)))
+    return all(follow(part, outer, inner) for part in moving if isinstance(part, Load | Store))
 
 
 def follow(place: Load | Store, outer: For, inner: For) -> bool:

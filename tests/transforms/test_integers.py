@@ -16,6 +16,7 @@ import relax_aot as rx
 from relax_aot import driver, transforms
 from relax_aot.evaluation.reference import evaluate
 from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import Micro, walk
 from relax_aot.ir.types import DType
 from tests.transforms.qdq import Qdq, unoptimized
 
@@ -78,6 +79,21 @@ def matmul(q: Qdq) -> onnx.ModelProto:
     x = q.input([2, "n", 24])
     w, _ = q.weights(24, 9, axis=1)
     return q.model(q.node("MatMul", x, w), 0.3)
+
+
+def heads(q: Qdq) -> onnx.ModelProto:
+    """A product whose columns are stored as three times four heads."""
+    x = q.input(["n", 7, 33], 0.1)
+    w, _ = q.weights(33, 60, axis=1)
+    y = q.requantized(q.node("MatMul", x, w), 0.3, 5)
+    y = q.node("Reshape", y, q.tensor(np.array([0, 7, 3, 4, 5])))
+    return q.model(q.node("Transpose", y, perm=[2, 0, 3, 1, 4]), 0.3, 5)
+
+
+def silu(q: Qdq) -> onnx.ModelProto:
+    x = q.input(["n", 40], 0.05, 3)
+    gate = q.requantized(q.node("Sigmoid", x), 1 / 256, -128 if q.kind is np.int8 else 0)
+    return q.model(q.node("Mul", x, gate), 0.02, 3)
 
 
 def attention_scores(q: Qdq) -> onnx.ModelProto:
@@ -165,6 +181,7 @@ CONVOLUTIONS: dict[str, Build] = {
     "gemm turned": gemm(1),
     "gemm one scale": gemm(1, per_channel=False),
     "matmul": matmul,
+    "heads": heads,
     "scores": attention_scores,
     "scaled scores": scaled_scores,
     "block": two_layers,
@@ -192,6 +209,7 @@ EXACT: dict[str, Build] = {
 }  # fmt: skip
 NEAR: dict[str, Build] = {
     "sigmoid": unary("Sigmoid"),
+    "silu": silu,
     "tanh": unary("Tanh"),
     "softmax": softmax,
     "mean": lambda q: q.model(
@@ -248,6 +266,19 @@ def test_codes_equal_those_of_onnx_runtime(name: str, kind: type) -> None:
         # Float sums may step over a middle that exact ones do not reach.
         assert apart.max() <= 1
         assert (apart > 0).mean() <= 0.01
+
+
+def test_products_for_heads_run_through_micro_kernels() -> None:
+    for board in ("host", "mps2-an386", "mps3-an547", "aarch64-linux"):
+        q = Qdq(np.random.default_rng(7), np.int8)
+        made = driver.compile_model(heads(q), board, driver.Options(bounds={"n": (1, 3)}))
+        statements = [s for k in made.plan.module.kernels for s in walk(k.body)]
+        assert any(isinstance(stmt, Micro) for stmt in statements), board
+
+
+def test_a_byte_times_a_function_of_it_is_a_table() -> None:
+    module, _, _ = built(silu, np.int8)
+    assert [call.op for call in module.main.body] == ["lookup"]
 
 
 def test_ops_with_several_results_stay_beside_codes() -> None:

@@ -42,10 +42,9 @@ from relax_aot.ir.loops import (
     expressions,
     walk,
 )
-from relax_aot.ir.rewrite import map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.groups import BLOCK_SCALES, BLOCKS, COLUMNS, WIDE
-from relax_aot.scheduling.contraction import follow, moved, step_of, stride
+from relax_aot.scheduling.contraction import follow, loops_as_one, moved, step_of, stride
 from relax_aot.scheduling.nest import Nest, nest_of
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
 from relax_aot.scheduling.strategies._texts import (
@@ -154,12 +153,7 @@ def _joined(nest: Nest) -> Nest:
     for outer, inner in combinations(nest.loops, 2):
         free = {outer.variable, inner.variable} <= nest.free and outer.start == inner.start == 0
         if free and all(follow(load, outer, inner) for load in loads):
-            line = Dim.of(inner.variable) // inner.stop
-            at = {outer.variable: line, inner.variable: Dim.of(inner.variable) - line * inner.stop}
-            leaf = map_index_dims(nest.leaf, partial(Dim.substitute, values=at))
-            whole = For(inner.variable, ZERO, outer.stop * inner.stop, ())
-            loops = tuple(whole if lp == inner else lp for lp in nest.loops if lp != outer)
-            return _joined(Nest(loops, leaf, nest.free - {outer.variable}))
+            return _joined(loops_as_one(nest, outer, inner)[0])
     return nest
 
 

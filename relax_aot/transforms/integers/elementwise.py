@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from relax_aot.transforms.integers.work import (
 FORMULAS = frozenset(
     op.name for op in (*elementwise_unary.OPS, *elementwise_binary.OPS)
 ) | {"clip", "where"}  # fmt: skip
+BYTEWISE = frozenset({"lookup", "clip"})
+"""Ops that make one 8-bit value of another, with constants."""
 
 
 EXAMPLES = (
@@ -80,6 +82,27 @@ EXAMPLES = (
               %a: f32[n] = dequantize(%x, %s) {to=f32}
               %b: f32[n] = tanh(%a)
               %y: i8[n] = quantize(%b, %u) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+              %y: i8[n] = lookup(%x, %y.table)
+              return %y
+            }""",
+    ),
+    Example(
+        why="a product of a byte with a function of it is a table, too",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            const %u: f32[] = [0.0078125]
+            func @main(%x: i8[n]) {
+              %a: f32[n] = dequantize(%x, %s) {to=f32}
+              %b: f32[n] = sigmoid(%a)
+              %c: i8[n] = quantize(%b, %u) {to=i8}
+              %d: f32[n] = dequantize(%c, %u) {to=f32}
+              %e: f32[n] = mul(%a, %d)
+              %y: i8[n] = quantize(%e, %s) {to=i8}
               return %y
             }""",
         after="""
@@ -247,7 +270,8 @@ def zero_of(work: Work, target: Target) -> Var | None:
 
 def table(work: Work, target: Target) -> Var | bool:
     """quantize(formula(x)) -> lookup of x in a table of 256 entries, or x itself."""
-    found = _formula(work, target.call.inputs[0])
+    value = target.call.inputs[0]
+    found = _formula(work, value) or _formula(work, value, through_tables=True)
     if found is None or target.to not in EIGHT:
         return False
     byte, numbers = found
@@ -303,9 +327,29 @@ def all_bytes(dtype: DType) -> Array:
     return np.arange(256, dtype=np.uint8).view(dtype.numpy)
 
 
-def _formula(work: Work, value: Var) -> tuple[Quantized, Array] | None:
+def _first(work: Work, byte: Quantized) -> tuple[Quantized, Array]:
+    """The 8-bit value that a chain of tables and limits begins with, and what is stored at the end
+    of the chain for each of its values."""
+    chain: list[tuple[Call, list[Array | None]]] = []
+    var = byte.var
+    while (call := work.maker(var)) is not None and call.op in BYTEWISE:
+        others = [None if arg is None else work.numeric(arg) for arg in call.args[1:]]
+        known = all(a is not None or b is None for a, b in zip(others, call.args[1:], strict=True))
+        if not known or call.inputs[0].type.dtype not in EIGHT or work.replaceable:
+            break
+        chain.append((call, others))
+        var = call.inputs[0]
+    values = all_bytes(var.type.dtype)
+    for call, others in reversed(chain):
+        values = np.asarray(all_ops()[call.op].reference(values, *others, **attributes(call)))
+    return replace(byte, var=var), values
+
+
+def _formula(
+    work: Work, value: Var, *, through_tables: bool = False
+) -> tuple[Quantized, Array] | None:
     """The real value for each of the 256 inputs, if it depends on one 8-bit value, element
-    by element."""
+    by element. `through_tables`: what 8-bit values were looked up from counts as the input."""
     memo: dict[str, Array] = {}
     leaves: dict[str, Quantized] = {}
 
@@ -319,8 +363,11 @@ def _formula(work: Work, value: Var) -> tuple[Quantized, Array] | None:
         if byte is not None:
             if not byte.plain or part.type.shape != value.type.shape:
                 return None
+            stored = all_bytes(byte.var.type.dtype)
+            if through_tables:
+                byte, stored = _first(work, byte)
             leaves[byte.var.name] = byte
-            whole = all_bytes(byte.var.type.dtype).astype(np.int32) - np.int32(byte.one_zero)
+            whole = stored.astype(np.int32) - np.int32(byte.one_zero)
             found = whole.astype(np.float32) * np.float32(byte.one_scale)
         else:
             if call is None or call.op not in FORMULAS or len(memo) > 32:
