@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from relax_aot.ir.extern import Role
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Buffer, Expr, For, Kernel, Load, Stmt, Store
+from relax_aot.ir.loops import Buffer, Expr, For, If, Kernel, Let, Load, Stmt, Store
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.planning.conflicts import HappensBefore
 from relax_aot.planning.steps import (
@@ -162,7 +162,7 @@ def one_buffer(kernel: Kernel, share: Share) -> Kernel:
 
 
 def _without_copies(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Without stores of an element to itself, and without loops of nothing."""
+    """Without stores of an element to itself, and without loops and conditions of nothing."""
     kept: list[Stmt] = []
     for stmt in body:
         match stmt:
@@ -171,9 +171,12 @@ def _without_copies(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
             case For():
                 if inside := _without_copies(stmt.body):
                     kept.append(replace(stmt, body=inside))
+            case If(then=then, otherwise=()):
+                if inside := _without_copies(then):
+                    kept.append(replace(stmt, then=inside))
             case _:
                 kept.append(stmt)
-    return tuple(kept)
+    return () if all(isinstance(stmt, Let) for stmt in kept) else tuple(kept)
 
 
 def _shares(module: Module, program: Program, precedes: Precedes) -> list[Share]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -33,8 +34,13 @@ def planned(text: str, board: str = "host", **options: bool) -> Plan:
     return driver.compile_module(module, load_board(board), chosen).plan
 
 
-@pytest.mark.parametrize("board", ["host", "mps2-an386", "mps3-an547", "aarch64-linux"])
-@pytest.mark.parametrize("stepwise", [False, True])
+@pytest.mark.parametrize(
+    ("board", "stepwise"),
+    [
+        *product(("host", "mps2-an386", "mps3-an547", "aarch64-linux"), (False, True)),
+        ("jetson-orin-nano", False),
+    ],
+)
 def test_old_rows_may_be_read_after_new_ones_are_written(board: str, stepwise: bool) -> None:
     plan = planned(APPENDED + READ_LATE, board, stepwise=stepwise)
     assert plan.program.root("present") == "past" and plan.homes["past"] is Home.STATE
