@@ -132,7 +132,7 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
         for product in (pair.scores, pair.values)
     )
     more = GATHERED * sum(vector == 0 for vector in sides)
-    if mask == "bits" and pair.values.found.left.dtype is DType.F32:
+    if pair.values.found.left.dtype is DType.F32:
         more += REST
     fewest = min(size.queries for size in sizes)
     for size in sizes:
@@ -503,13 +503,6 @@ class _Launch:
                 w.micro(f"raot_round4_{self.kind.value}", to=half_of, **{"from": place})
                 if memory.rest is not None:
                     self._keep_rest(memory, memory.rest, (lane, m, j))
-            with (
-                w.range("m", count) as m, w.range("j", self.width // COLUMNS) as j,
-                w.range("n", 4) as n,
-            ):  # fmt: skip
-                place = memory.sums[(lane, m, j, n)]
-                scaled = Binary("*", place, memory.factor[(lane, m * 2 + n // 2)])
-                w.add(Store(place.buffer, place.index, scaled))
 
     def _keep_rest(self, memory: Registers, rest: Buffer, place: tuple[Dim, Dim, Dim]) -> None:
         """What four weights lose by rounding."""
@@ -541,9 +534,35 @@ class _Launch:
     def _add(self, memory: Registers, values: Side) -> None:
         """Adds the values of a block of keys, weighted by the powers of their scores."""
         w = self.w
-        with w.range("k", self.size.keys // STEPS) as k, w.range("j", self.width // STEPS) as j:
-            source = values.shared[values.place(ZERO, j * STEPS, k * STEPS)]
-            self._product(memory.sums, memory.parts, values, source, j, k)
+        with w.range("j", self.width // STEPS) as j:
+            first = values.shared[values.place(ZERO, j * STEPS, ZERO)]
+            self._add_first(memory, values, first, j)
+            with w.range("k", self.size.keys // STEPS, 1) as k:
+                source = values.shared[values.place(ZERO, j * STEPS, k * STEPS)]
+                self._product(memory.sums, memory.parts, values, source, j, k)
+
+    def _add_first(self, memory: Registers, values: Side, source: Load, j: Dim) -> None:
+        """Adds the values of the first keys. Their products begin with 0; sums that were made below
+        another maximum are multiplied by the factor where they are added."""
+        w, (lanes, count, _, own) = self.w, memory.sums.shape
+        first = w.reserve("first", DType.F32, "lane", lanes, count, STEPS // COLUMNS, own)
+
+        @contextmanager
+        def each() -> Iterator[tuple[Dim, ...]]:
+            with (
+                self._lane() as lane, w.range("m", count) as m,
+                w.range("t", first.shape[2]) as t, w.range("n", own) as n,
+            ):  # fmt: skip
+                yield lane, m, t, n
+
+        with each() as place:
+            w.add(Store(first, place, ZERO_F32))
+        self._product(first, memory.parts, values, source, ZERO, ZERO)
+        with each() as (lane, m, t, n):
+            total = memory.sums[(lane, m, j * first.shape[2] + t, n)]
+            factor = memory.factor[(lane, m * 2 + n // 2)]
+            added = apply("fma", total, factor, first[(lane, m, t, n)])
+            w.add(Store(memory.sums, total.index, added))
 
     def _finish(self, memory: Registers, row: Dim, warp: Dim, batch: At) -> None:
         """Divides by the sums of the powers, and stores what follows."""
