@@ -82,7 +82,7 @@ EXAMPLES = (
 
 
 def plain(module: Module, functions: Collection[str] = PLAIN) -> Module:
-    """Functions of a restricted domain by those of every domain."""
+    """Functions of a restricted domain or accuracy by those without restrictions."""
 
     def rule(expr: Expr) -> Expr:
         if isinstance(expr, Apply) and expr.function in functions:
