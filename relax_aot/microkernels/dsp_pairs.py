@@ -17,7 +17,11 @@ BOTH = """local both: i32 = i32($weight)
               local first: i32 = i32(i8(both))
               local weight: i32 = select(($second == index(1)), ((both - first) >> 8:i32), first)"""
 """The weight of one of two channels: the first one is the lower byte."""
-QUAD = {"both": BOTH, "weight": "%weights[n // 4, k, n % 4 // 2, h]", "second": "index(n % 2)"}
+QUAD = {
+    "both": BOTH,
+    "weight": "%weights[n // 4, k // 2, n % 4 // 2, k % 2, h]",
+    "second": "index(n % 2)",
+}
 """Weights of four channels together."""
 WORD = """local word: i32 = %scales[n * scale_step]
             local scale: i32 = ((word & 1073741823:i32) + 1073741824:i32)
@@ -85,7 +89,8 @@ MICRO_KERNELS = (
         "multiply_pairs.h",
         """channels 4..~16 by 4, count 2..~300 by 2, %pairs -128..255
         kernel @raot_multiply_pair_row(
-          %weights: i16[channels // 4, count, 2, 2], %pairs: i16[count, 2], %bias: i32[channels]
+          %weights: i16[channels // 4, count // 2, 2, 2, 2], %pairs: i16[count, 2],
+          %bias: i32[channels]
         ) -> (%sums: i32[channels]) {
           for n in 0..channels {
             local sum: i32 = %bias[n]
@@ -102,7 +107,7 @@ MICRO_KERNELS = (
         "multiply_pairs.h",
         """channels 1..~14, count 2..~300 by 2, %pairs -128..127
         kernel @raot_multiply_pair_row_f32(
-          %weights: i16[up(channels, 4) // 4, count, 2, 2], %pairs: i16[count, 2],
+          %weights: i16[up(channels, 4) // 4, count // 2, 2, 2, 2], %pairs: i16[count, 2],
           %scales: f32[channels], %row: f32[1], %starts: f32[channels]
         ) -> (%out: f32[channels]) {
           for n in 0..channels {
@@ -112,6 +117,24 @@ MICRO_KERNELS = (
               sum = (sum + (weight * i32(%pairs[k, h])))
             }
             %out[n] = (((f32(sum) * %scales[n]) * %row[0]) + %starts[n])
+          }
+        }""",
+        QUAD,
+    ),
+    *micro_kernels(
+        "multiply_pair_rows.h",
+        """channels 1..~14, count 2..~300 by 2, %pairs -128..127
+        kernel @raot_multiply_pair_rows_f32(
+          %weights: i16[up(channels, 4) // 4, count // 2, 2, 2, 2], %pairs: i16[count, 3, 2],
+          %scales: f32[channels], %rows: f32[3], %starts: f32[channels]
+        ) -> (%out: f32[3, channels]) {
+          for n in 0..channels, r in 0..3 {
+            local sum: i32 = 0:i32
+            for k in 0..count, h in 0..2 {
+              $both
+              sum = (sum + (weight * i32(%pairs[k, r, h])))
+            }
+            %out[r, n] = (((f32(sum) * %scales[n]) * %rows[r]) + %starts[n])
           }
         }""",
         QUAD,

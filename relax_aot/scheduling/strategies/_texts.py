@@ -298,6 +298,21 @@ DEPTHWISE_NHWC = """
       }
     }"""
 
+SCALED_ROWS = """
+    symbol n in 1..3
+    const %w: i8[8, 6] = splat 5
+    const %s: f32[6] = splat 0.5
+    kernel @dot(%x: i8[n, 8], %w: i8[8, 6], %s: f32[6], %r: f32[n], %b: f32[6]) -> (%y: f32[n, 6]) {
+      for i in 0..n {
+        for c in 0..6 {
+          local sum: i32 = 0:i32
+          for k in 0..8 {
+            sum = (sum + (cast(%x[i, k], i32, wrap) * cast(%w[k, c], i32, wrap)))
+          }
+          %y[i, c] = (((cast(sum, f32, wrap) * %s[c]) * %r[i]) + %b[c])
+        }
+      }
+    }"""
 SCALED_ROW = """
     const %w: i8[7, 6] = splat 5
     const %s: f32[6] = splat 0.5

@@ -177,7 +177,8 @@ class _Pairs:
     def emit(self) -> None:
         found, w, pack = self.found, self.w, self.pack
         rows = round_up(found.channels, self.group)
-        shape = (*pack.lead, rows // self.group, self.steps, *(2,) * (self.group // 2))
+        steps = (self.steps // 2, 2, 2, 2) if self.row else (self.steps, 2)
+        shape = (*pack.lead, rows // self.group, *steps)
         self.weights = pack.buffer(w, "pairs", DType.I16, shape)
         w.constant(Packed(self.weights, self._packed))
         self.bias = pack.packed_starts(w, 0, self.group)
@@ -218,9 +219,10 @@ class _Pairs:
         values = padded(values, room).reshape(*room[:-2], self.lines, 2, self.taps)
         steps = np.swapaxes(values, -1, -2).reshape(*room[:-2], self.lines * self.taps, 2)
         steps = padded(steps, (*room[:-2], self.steps, 2))
-        groups = steps.reshape(*outer, -1, self.group // 2, 2, self.steps, 2)
-        first, second = np.moveaxis(groups.astype(np.int64), -3, 0)
-        both = np.swapaxes(first + 256 * second, -3, -2)
+        near = 2 if self.row else 1  # steps of two channels that follow each other
+        groups = steps.reshape(*outer, -1, self.group // 2, 2, self.steps // near, near, 2)
+        first, second = np.moveaxis(groups.astype(np.int64), -4, 0)
+        both = np.swapaxes(first + 256 * second, -4, -3)
         return np.asarray(both.reshape([dim.constant for dim in self.weights.shape]))
 
     def _gather(self, at: Mapping[str, Dim], count: Dim, place: Dim) -> None:

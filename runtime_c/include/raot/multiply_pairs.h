@@ -13,8 +13,8 @@
  *     raot_multiply_pairs_1    the pairs of each k at twelve (24) positions
  *     raot_multiply_pairs_3    windows of three adjacent columns: k = 3 * line + tap reads
  *                              position p + tap of the fourteen (26) pairs of a line
- *     raot_multiply_pair_row   one position, four channels at a time: weights[n / 4][k][n % 4 /
- * 2][h]
+ *     raot_multiply_pair_row   one position, four channels at a time:
+ *                              weights[n / 4][k / 2][n % 4 / 2][k % 2][h]
  *     raot_multiply_pair_row_f32   the same, as floats: out = sum * scale * row + start, for any
  *                              number of channels. Pairs are signed bytes, aligned to four bytes
  *
@@ -29,6 +29,12 @@
 
 #include "copy.h"
 #include "dsp.h"
+
+/* The first of two weights. */
+static inline int32_t raot_pair_first(int32_t both)
+{
+    return (int8_t)(uint8_t)((uint32_t)both & 0xffu);
+}
 
 /* Pairs whose weights are read from flash once for all positions: 216 bytes. */
 #define RAOT_PAIR_BLOCK 54
@@ -196,7 +202,7 @@ RAOT_PAIR_TILES(3_wide, 3, "96", "104", "116", "3", "88", "1")
  *     r3, r10           products with the first channels of two weights
  *     r7, r11           products with both
  *     r4, r5            pairs
- *     r6, r8, r12, lr   weights
+ *     r6, r12, r8, lr   weights
  *
  *     [sp], [sp, #4]    sums, start of the sums
  *     [sp, #8]          saved registers
@@ -204,7 +210,7 @@ RAOT_PAIR_TILES(3_wide, 3, "96", "104", "116", "3", "88", "1")
  */
 #define RAOT_PAIR_ROW_STEP(A, B, CHECK, TEST)                                                  \
     CHECK RAOT_PAIR_LOAD("r4", A) RAOT_PAIR_LOAD(                                              \
-        "r5", B) "ldr.w r8, [r1, #4]\n ldr.w r12, [r1, #8]\n ldr.w lr, [r1, #12]\n ldr.w r6, " \
+        "r5", B) "ldr.w r12, [r1, #4]\n ldr.w r8, [r1, #8]\n ldr.w lr, [r1, #12]\n ldr.w r6, " \
                  "[r1], #16\n" TEST                                                            \
                  "sxtb16 r0, r6\n smlad r3, r0, r4, r3\n smlad r7, r6, r4, r7\n"               \
                  "sxtb16 r0, r8\n smlad r10, r0, r4, r10\n smlad r11, r8, r4, r11\n"           \
@@ -244,8 +250,8 @@ RAOT_NAKED static void raot_pair_row_tile(RAOT_ARGUMENT int32_t *sums,
 #define RAOT_PAIR_ROW_MOST 256
 #define RAOT_PAIR_ROW_F32 1
 /*
- * Floats of `groups` times four channels, over `count` times two pairs. Registers as above; s12 is
- * the scale of the row.
+ * Floats of `groups` times four channels, over `count` times two pairs. Registers as above, with
+ * the end of the weights in r0; s12 is the scale of the row.
  *
  *     [sp] to [sp, #8]      results, scales, starts
  *     [sp, #12], [sp, #16]  pairs, end of the weights of four channels
@@ -253,12 +259,12 @@ RAOT_NAKED static void raot_pair_row_tile(RAOT_ARGUMENT int32_t *sums,
  *     [sp, #24]             saved registers
  *     [sp, #56] to [sp, #68] arguments: starts, groups, count (bytes of four channels), row
  */
-#define RAOT_PAIR_ROW_F32_STEP(CHECK, TEST)                                   \
-    CHECK "ldrd r4, r5, [r2], #8\n ldmia.w r1!, {r6, r8, r12, lr}\n" TEST     \
-          "sxtb16 r0, r6\n smlad r3, r0, r4, r3\n smlad r7, r6, r4, r7\n"     \
-          "sxtb16 r0, r8\n smlad r10, r0, r4, r10\n smlad r11, r8, r4, r11\n" \
-          "sxtb16 r0, r12\n smlad r3, r0, r5, r3\n smlad r7, r12, r5, r7\n"   \
-          "sxtb16 r0, lr\n smlad r10, r0, r5, r10\n smlad r11, lr, r5, r11\n"
+#define RAOT_PAIR_ROW_F32_STEP(TEST)                                        \
+    "ldrd r4, r5, [r2], #8\n ldmia.w r1!, {r6, r8, r12, lr}\n" TEST         \
+    "smlad r7, r6, r4, r7\n sxtb16 r6, r6\n smlad r3, r6, r4, r3\n"         \
+    "smlad r7, r8, r5, r7\n sxtb16 r8, r8\n smlad r3, r8, r5, r3\n"         \
+    "smlad r11, r12, r4, r11\n sxtb16 r12, r12\n smlad r10, r12, r4, r10\n" \
+    "smlad r11, lr, r5, r11\n sxtb16 lr, lr\n smlad r10, lr, r5, r10\n"
 
 /* clang-format off */
 RAOT_NAKED static void raot_pair_rows_f32(
@@ -275,10 +281,10 @@ RAOT_NAKED static void raot_pair_rows_f32(
         "adr.w r5, 2f\n movs r4, #56\n mla r5, r6, r4, r5\n orr r5, r5, #1\n str r5, [sp, #20]\n"
         "mov r1, r2\n ldr r5, [sp, #68]\n vldr s12, [r5]\n"
         "1: movs r3, #0\n movs r7, #0\n mov r10, r3\n mov r11, r3\n"
-        "ldr r2, [sp, #12]\n ldr pc, [sp, #20]\n"
+        "ldrd r2, r0, [sp, #12]\n ldr pc, [sp, #20]\n"
         ".balign 4\n"
-        "2:\n .rept 7\n" RAOT_PAIR_ROW_F32_STEP(, ) ".endr\n"
-        RAOT_PAIR_ROW_F32_STEP("ldr.w r0, [sp, #16]\n", RAOT_PAIR_TEST) "bne.w 2b\n"
+        "2:\n .rept 7\n" RAOT_PAIR_ROW_F32_STEP() ".endr\n"
+        RAOT_PAIR_ROW_F32_STEP(RAOT_PAIR_TEST) "bne.w 2b\n"
         "sub r7, r7, r3\n sub r11, r11, r10\n"
         "vmov s0, s1, r3, r7\n vmov s2, s3, r10, r11\n"
         "vcvt.f32.s32 s0, s0\n vcvt.f32.s32 s1, s1, #8\n"
@@ -347,12 +353,6 @@ raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pai
     }
 }
 #else
-/* Weights are extracted, which gives the same sums. */
-static inline int32_t raot_pair_first(int32_t both)
-{
-    return (int8_t)(uint8_t)((uint32_t)both & 0xffu);
-}
-
 /* clang-format off */
 #define RAOT_MULTIPLY_PAIRS(FORM, TAPS, PITCH, WIDE) \
     __attribute__((noinline, unused)) static void raot_multiply_pairs_##FORM( \
@@ -408,7 +408,7 @@ raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pai
             const int32_t x = pairs[k];
             /*@ loop unroll 4096; */
             for (int32_t i = 0; i < 2; i++) {
-                const int32_t both = weights[4 * (k / 2) + 2 * i + k % 2];
+                const int32_t both = weights[k / 4 * 8 + 4 * i + k % 4];
                 const int32_t first = raot_pair_first(both);
                 kept[2 * i] += (uint32_t)(x * first);
                 kept[2 * i + 1] += (uint32_t)(x * ((both - first) / 256));

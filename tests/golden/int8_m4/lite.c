@@ -18,7 +18,7 @@
  *       %t10: i8[1, 3, 3, 4] = call_kernel @average_pool_nhwc_t10(%t9_2)  # t10
  *       %t13_2: i8[1, 36] = view(%t10)  # t13
  *       %t13: i8[1, 5], %t13.pairs: i16[18, 1, 2], %t13.sums: i32[8, 1] = call_kernel
- *           @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d36dbe3f, %t13_3.bias_e2e8acac,
+ *           @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_3c26a1ee, %t13_3.bias_e2e8acac,
  *           %t13_3.scales_6ff169dc)  # t13
  *       return %t13
  *     }
@@ -202,7 +202,7 @@ RAOT_NOINLINE static void average_pool_nhwc_t10(const int8_t *restrict t9_2, int
 
 /*
  * %t13: i8[1, 5], %t13.pairs: i16[18, 1, 2], %t13.sums: i32[8, 1] = call_kernel
- *     @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_d36dbe3f, %t13_3.bias_e2e8acac,
+ *     @matmul_integer_requantize_t13(%t13_2, %t13_3.pairs_3c26a1ee, %t13_3.bias_e2e8acac,
  *     %t13_3.scales_6ff169dc)
  * from t13
  */
@@ -321,7 +321,7 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
                                                    t9_2, t9_2_pairs, t9_2_sums));
     RAOT_PROFILE(average_pool_nhwc_t10, average_pool_nhwc_t10(t9_2, t10));
     RAOT_PROFILE(matmul_integer_requantize_t13,
-                 matmul_integer_requantize_t13(t10, lite_t13_3_pairs_d36dbe3f,
+                 matmul_integer_requantize_t13(t10, lite_t13_3_pairs_3c26a1ee,
                                                lite_t13_3_bias_e2e8acac, lite_t13_3_scales_6ff169dc,
                                                out->t13, t13_pairs, t13_sums));
     return RAOT_OK;

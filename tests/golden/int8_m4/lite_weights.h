@@ -18,7 +18,7 @@ extern const int32_t lite_t6_scales_26822c97[9];     /* i32[9] */
 extern const int16_t lite_t7_pairs_96a56ed8[16];     /* i16[2, 4, 2] */
 extern const int32_t lite_t7_bias_010b2e11[4];       /* i32[4] */
 extern const int32_t lite_t7_scales_02d20e8d[5];     /* i32[5] */
-extern const int16_t lite_t13_3_pairs_d36dbe3f[144]; /* i16[2, 18, 2, 2] */
+extern const int16_t lite_t13_3_pairs_3c26a1ee[144]; /* i16[2, 9, 2, 2, 2] */
 extern const int32_t lite_t13_3_bias_e2e8acac[8];    /* i32[8] */
 extern const int32_t lite_t13_3_scales_6ff169dc[2];  /* i32[2] */
 
