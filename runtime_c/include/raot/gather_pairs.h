@@ -119,10 +119,37 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
     }
 #endif
 
+/* Four contiguous channels of `count` positions that are `step` apart. */
+#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
+#define RAOT_GATHER_POSITIONS(N, T, EXTEND)                                                   \
+    static inline void raot_pair_positions_##N(int16_t *to, int16_t *next, const T *from,     \
+                                               int32_t count, int32_t step)                   \
+    {                                                                                         \
+        __asm volatile("1: ldr r4, [%[from]]\n add %[from], %[from], %[step]\n " EXTEND       \
+                       " r5, r4\n " EXTEND " r4, r4, ror #8\n subs %[n], #1\n"                \
+                       "pkhbt r6, r5, r4, lsl #16\n pkhtb r4, r4, r5, asr #16\n"              \
+                       "str r6, [%[to]], #4\n str r4, [%[next]], #4\n bne 1b\n"               \
+                       : [to] "+r"(to), [next] "+r"(next), [from] "+r"(from), [n] "+r"(count) \
+                       : [step] "r"(step)                                                     \
+                       : "r4", "r5", "r6", "cc", "memory");                                   \
+    }
+#else
+#define RAOT_GATHER_POSITIONS(N, T, EXTEND)                                               \
+    static inline void raot_pair_positions_##N(int16_t *to, int16_t *next, const T *from, \
+                                               int32_t count, int32_t step)               \
+    {                                                                                     \
+        /*@ loop unroll 4096; */                                                          \
+        for (int32_t p = 0; p < count; p++) {                                             \
+            raot_pair_channels_##N(to + 2 * p, next + 2 * p, from + p * step);            \
+        }                                                                                 \
+    }
+#endif
+
 /* clang-format off */
 #define RAOT_GATHER_PAIRS(N, T, EXTEND) \
     RAOT_GATHER_GROUPS(N, T, EXTEND) \
     RAOT_GATHER_FOUR(N, T) \
+    RAOT_GATHER_POSITIONS(N, T, EXTEND) \
     /* `count` positions of two rows, whose elements are `step` apart. */ \
     static inline void raot_pair_rows_##N( \
         int16_t *to, const T *a, const T *b, int32_t count, int32_t step) \
@@ -164,14 +191,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
         } \
         /*@ loop unroll 4096; */ \
         for (; channel_step == 1 && c + 4 <= channels; c += 4) { \
-            const T *at = from + c; \
-            int16_t *here = to; \
-            /*@ loop unroll 4096; */ \
-            for (int32_t p = 0; p < count; p++) { \
-                raot_pair_channels_##N(here, here + far, at); \
-                at += step; \
-                here += 2; \
-            } \
+            raot_pair_positions_##N(to, to + far, from + c, count, step); \
             to += 2 * far; \
         } \
         from += c * channel_step; \
@@ -278,6 +298,7 @@ RAOT_GATHER_PAIRS(u8, uint8_t, "uxtb16")
 #undef RAOT_GATHER_PAIRS
 #undef RAOT_GATHER_GROUPS
 #undef RAOT_GATHER_FOUR
+#undef RAOT_GATHER_POSITIONS
 
 /* Sizes of the functions below, by name. */
 struct raot_gather_pairs {

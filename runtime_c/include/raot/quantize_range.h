@@ -60,25 +60,28 @@
 #define RAOT_QUANTIZE_RANGE_BLOCKS 1
 /* clang-format off */
 #define RAOT_PEAK_ONE(X) "cmp r0, " X ", lsl #1\n it lo\n lsllo r0, " X ", #1\n"
-/* Four magnitudes in a step, without their sign and doubled. */
+/* Four magnitudes in a step, without their sign and doubled. Few are greater than all before. */
 RAOT_NAKED static uint32_t raot_peak_blocks(RAOT_ARGUMENT const float *x,
                                            RAOT_ARGUMENT int32_t blocks)
 {
     __asm volatile(
         "push {r4, r5, r6, lr}\n mov r2, r0\n movs r0, #0\n"
-        "1: ldmia r2!, {r3, r4, r5, r6}\n"
-        RAOT_PEAK_ONE("r3") RAOT_PEAK_ONE("r4") RAOT_PEAK_ONE("r5") RAOT_PEAK_ONE("r6")
-        "subs r1, #1\n bgt 1b\n"
-        "pop {r4, r5, r6, pc}\n");
+        "1: ldmia r2!, {r3, r4, r5, r6}\n cmp r0, r3, lsl #1\n ittt hs\n cmphs r0, r4, lsl #1\n"
+        "cmphs r0, r5, lsl #1\n cmphs r0, r6, lsl #1\n blo 3f\n"
+        "2: subs r1, #1\n bgt 1b\n"
+        "pop {r4, r5, r6, pc}\n"
+        "3:\n" RAOT_PEAK_ONE("r3") RAOT_PEAK_ONE("r4") RAOT_PEAK_ONE("r5") RAOT_PEAK_ONE("r6")
+        "b 2b\n");
 }
 
 /*
  *     r0, r1, r2, r3   results, floats, remaining blocks, factor and offset
  *     r4 to r7         four values in seven bits of fraction
  *     r8, r10          step, three steps
+ *     r11              2^25 + 1: the upper word of a rounded product is the nearest integer, for
+ *                      halves the one away from 0, because their product exceeds the middle
  */
-#define RAOT_QUANTIZE_WHOLE(X) \
-    "add " X ", " X ", " X ", asr #31\n adds " X ", #64\n ssat " X ", #8, " X ", asr #7\n"
+#define RAOT_QUANTIZE_WHOLE(X) "smmulr " X ", " X ", r11\n ssat " X ", #8, " X "\n"
 RAOT_NAKED static void raot_quantize_range_blocks(RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const float *x,
                                            RAOT_ARGUMENT int32_t blocks,
                                            RAOT_ARGUMENT const float *by,
@@ -86,7 +89,7 @@ RAOT_NAKED static void raot_quantize_range_blocks(RAOT_ARGUMENT int8_t *out, RAO
 {
     __asm volatile(
         "push {r4-r8, r10, r11, lr}\n ldr r8, [sp, #32]\n vldmia r3, {s4, s5}\n"
-        "add r10, r8, r8, lsl #1\n"
+        "add r10, r8, r8, lsl #1\n mov r11, #0x02000000\n add r11, #1\n"
         "1: vldmia r1!, {s0-s3}\n"
         "vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s4\n vmul.f32 s2, s2, s4\n vmul.f32 s3, s3, s4\n"
         "vadd.f32 s0, s0, s5\n vadd.f32 s1, s1, s5\n vadd.f32 s2, s2, s5\n vadd.f32 s3, s3, s5\n"
