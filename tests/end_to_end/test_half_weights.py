@@ -15,6 +15,7 @@ import relax_aot as rx
 from relax_aot import driver
 from relax_aot.verify.emulate import emulate
 from tests.frontends.tflite_models import Maker, truth
+from tests.models.half_weights import filters, half_weights
 from tests.models.onnx_text import Array, model_of
 
 WIDTH, UNITS, MOST = 37, 44, 9
@@ -46,34 +47,6 @@ def network(kind: str) -> Any:
         y = MatMul(rows, {last})"""
     signature = f"net ({kind}[t, 1, {WIDTH}] x) => ({kind}[t, 1, 18] y)"
     return model_of(signature, "\n".join([*casts, body]), weights())
-
-
-@cache
-def filters() -> dict[str, Array]:
-    rng = np.random.default_rng(7)
-    shapes = {
-        "first": (22, 3, 3, 3), "strided": (24, 22, 3, 2), "depth": (24, 1, 5, 5),
-        "point": (30, 24, 1, 1), "line": (17, 30, 3), "left": (34, 17),
-    }  # fmt: skip
-    normal = {name: rng.normal(size=shape) for name, shape in shapes.items()}
-    return {name: (a / np.sqrt(a[0].size)).astype(np.float16) for name, a in normal.items()}
-
-
-@cache
-def convolutions() -> Any:
-    """Dense, strided, depthwise, pointwise and one-dimensional ones, and a product by a constant
-    on the left."""
-    casts = [f"f_{name} = Cast <to = 1> ({name})" for name in filters()]
-    body = """
-        a = Conv <pads = [1, 1, 1, 1]> (x, f_first)
-        b = Conv <pads = [1, 0, 1, 1], strides = [2, 1]> (a, f_strided)
-        c = Conv <pads = [2, 2, 2, 2], group = 24> (b, f_depth)
-        d = Conv (c, f_point)
-        e = ReduceMean <axes = [3], keepdims = 0> (d)
-        f = Conv <pads = [1, 1]> (e, f_line)
-        y = MatMul (f_left, f)"""
-    signature = "net (float[1, 3, t, 9] x) => (float[1, 34, h] y)"
-    return model_of(signature, "\n".join([*casts, body]), filters())
 
 
 def project(kind: str, board: str) -> rx.Project:
@@ -112,14 +85,14 @@ def test_weights_take_two_bytes(board: str, kind: str) -> None:
     ["mps2-an386", *(pytest.param(f"mps{n}", marks=pytest.mark.slow) for n in BOARDS)],
 )
 def test_filters_take_two_bytes(board: str) -> None:
-    bounds = {"t": (1, 14)}
-    made = driver.compile_model(convolutions(), board, driver.Options(bounds=bounds))
+    bounds = {"n": (1, 14)}
+    made = driver.compile_model(half_weights(), board, driver.Options(bounds=bounds))
     assert made.const_bytes <= 2 * sum(a.size for a in filters().values()) + 16
     rng = np.random.default_rng(5)
     calls = [rng.normal(size=(1, 3, t, 9)).astype(np.float32) for t in (1, 6, 13, 14)]
     for x, run in zip(calls, emulate(made, [{"x": x} for x in calls]), strict=True):
         near = {"rtol": 1e-5, "atol": 1e-5}
-        np.testing.assert_allclose(run.outputs["y"], by_onnxruntime(convolutions(), x), **near)
+        np.testing.assert_allclose(run.outputs["y"], by_onnxruntime(half_weights(), x), **near)
 
 
 @pytest.mark.qemu

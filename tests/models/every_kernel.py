@@ -13,8 +13,10 @@ from onnx import TensorProto, helper
 
 from relax_aot.driver import Options
 from relax_aot.quantization import Choice
+from tests.frontends.test_tflite_hybrid import network
 from tests.frontends.tflite_models import Maker
 from tests.models.catalog import CATALOGUE
+from tests.models.half_weights import half_weights
 from tests.models.onnx_text import Array, model_of
 
 ONES = "<pads = [1, 1, 1, 1]>"
@@ -178,6 +180,26 @@ def lite(kind: type = np.int8, activation: int = 1) -> bytes:
     return made.build([x], [last])
 
 
+def lines() -> bytes:
+    """TensorFlow Lite: a pool of 3 x 3 quantized values."""
+    made = Maker()
+    x, y = made.tensor((1, 5, 6, 9)), made.tensor((1, 3, 4, 9), np.int8, 0.05, 4)
+    q = made.tensor((1, 5, 6, 9), np.int8, 0.05, 4)
+    made.operator("QUANTIZE", [x], [q], "QuantizeOptions")
+    made.operator(
+        "AVERAGE_POOL_2D", [q], [y], "Pool2DOptions", version=2, padding=1, strideH=1, strideW=1,
+        filterHeight=3, filterWidth=3,
+    )  # fmt: skip
+    return made.build([x], [y])
+
+
+def rows_of_floats() -> onnx.ModelProto:
+    """Floats that are divided by a scale and rounded, and their softmax."""
+    data = {"s": np.array(0.3, np.float32), "z": np.array(4, np.int8)}
+    text = "rows (float[n, 5, 17] x) => (int8[n, 5, 17] y, float[n, 5, 17] p)"
+    return model_of(text, "y = QuantizeLinear(x, s, z)\np = Softmax <axis = 2> (x)", data)
+
+
 def planes() -> onnx.ModelProto:
     """Convolutions of fixed sizes: of images, by channel, and of one pixel."""
     rng = np.random.default_rng(4)
@@ -258,10 +280,11 @@ def functions() -> onnx.ModelProto:
     )
 
 
-def product() -> onnx.ModelProto:
+def product(depth: int = 75) -> onnx.ModelProto:
     """A product whose weights the compiler quantizes."""
-    weights = np.random.default_rng(0).normal(size=(75, 61)).astype(np.float32)
-    return model_of("m (float[n, 75] x) => (float[n, 61] y)", "y = MatMul(x, w)", {"w": weights})
+    weights = np.random.default_rng(0).normal(size=(depth, 61)).astype(np.float32)
+    text = f"m (float[n, {depth}] x) => (float[n, 61] y)"
+    return model_of(text, "y = MatMul(x, w)", {"w": weights})
 
 
 def states() -> onnx.ModelProto:
@@ -273,12 +296,18 @@ def states() -> onnx.ModelProto:
     return model_of("m (float[n, 1, 10] x) => (float[n, 1, 1, 33] y)", text, weights)
 
 
+def ranges() -> bytes:
+    """TensorFlow Lite with int8 weights and activations that are quantized as a run finds them."""
+    return network(np.random.default_rng(3), 12, asymmetric=False)
+
+
 def _entry(name: str) -> Callable[[], Any]:
     return lambda: CATALOGUE[name].make()
 
 
 N = {"n": (1, 6)}
 SIZES = ({"n": 1}, {"n": 5}, {"n": 6})
+RANGES = ({"t0_0": 1}, {"t0_0": 3}, {"t0_0": 4})
 IMAGE = {"batch": (1, 2), "height": (1, 7), "width": (3, 8)}
 IMAGES = (
     {"batch": 1, "height": 1, "width": 3},
@@ -305,6 +334,8 @@ SUBJECTS = {
     "sums": Subject("int8 QDQ", codes_and_sums, Options(bounds=N, name="sums"), SIZES),
     "lite": Subject("TFLite", lite, Options(name="lite")),
     "light": Subject("TFLite", lambda: lite(np.uint8, 0), Options(name="light", optimize="size")),
+    "lines": Subject("TFLite", lines, Options(name="lines")),
+    "floats": Subject("int8 QDQ", rows_of_floats, Options(bounds=N, name="floats"), SIZES),
     "planes": Subject("float", planes, Options(name="planes", optimize="size", weights="blob")),
     "narrow": Subject("functions", bytes_of_floats, Options(bounds=N, name="narrow"), SIZES),
     "channel": Subject(
@@ -318,6 +349,10 @@ SUBJECTS = {
     "weights4": Subject("weights", product, _quantized("weights4", "int4w"), SIZES),
     "rows": Subject("weights", product, _quantized("rows", "int8d"), SIZES),
     "rows4": Subject("weights", product, _quantized("rows4", "int4d"), SIZES),
+    "blocks": Subject("weights", lambda: product(96), _quantized("blocks", "q8_0"), SIZES),
+    "blocks4": Subject("weights", lambda: product(96), _quantized("blocks4", "q4_0"), SIZES),
+    "casts": Subject("fp16", half_weights, Options(bounds=N, name="casts"), SIZES),
+    "ranges": Subject("ranges", ranges, Options(bounds={"t0_0": (1, 4)}, name="ranges"), RANGES),
     "states": Subject(
         "recurrent",
         states,

@@ -2,8 +2,9 @@
 """The matrix of builds: compilers, levels of optimization, extra flags and targets.
 
 A cell is one choice of each. `excluded` names every cell that does not exist, with the reason. A
-cell builds every model of `tests/models/every_kernel.py`, each with its own C files and headers,
-under the project's strict warnings as errors. Builds are kept by content: compiler, flags, files.
+cell builds every model of `tests/models/every_kernel.py`, and what `tests/models/programs.py` has
+for its target, each with its own C files and headers, under the project's strict warnings as
+errors. Builds are kept by content: compiler, flags, files.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from typing import Any
 
 from relax_aot import driver
 from relax_aot.cache import cache_dir, digest_of
-from relax_aot.project import Project
 from relax_aot.project.board import Board, load_board
 from relax_aot.resources import data_dir
 from relax_aot.toolchain import zig
 from relax_aot.toolchain.compilers import Compiler
 from tests.models.every_kernel import SUBJECTS
+from tests.models.programs import PROGRAMS
 
 COMPILERS = ("gcc", "clang", "zig")
 LEVELS = ("-O0", "-O1", "-O2", "-O3", "-Os", "-Og", "LTO")
@@ -240,8 +241,15 @@ SHARED, THREADED = ("image", "dense"), ("host", "aarch64")
 """Models whose loops threads share, and targets that have some."""
 
 
+def models_of(target: str) -> tuple[str, ...]:
+    """What a cell of a target builds."""
+    return (*SUBJECTS, *(name for name, (targets, _) in PROGRAMS.items() if target in targets))
+
+
 @cache
-def project(model: str, target: str) -> Project:
+def project(model: str, target: str) -> Any:
+    if model in PROGRAMS:
+        return PROGRAMS[model][1](BOARDS[target])
     options = SUBJECTS[model].options
     if model in SHARED and target in THREADED:
         options = replace(options, threads=2)
@@ -269,7 +277,9 @@ def _build(cell: Cell, model: str, folder: Path) -> Built:
     content = _content(model, cell.target)
     digest = digest_of([chosen.identity, *arguments, content])
     at = folder / f"{model}-{content[:8]}"
-    command = [*chosen.command, *arguments, "-I.", "-c", *made.units]
+    # The machine code for a GPU is made by its own compiler.
+    units = [unit for unit in made.units if not unit.endswith("_cubin.c")]
+    command = [*chosen.command, *arguments, "-I.", "-c", *units]
     shown = f"cd {at} && {' '.join(command)}"
     store = cache_dir() / "matrix"
     store.mkdir(exist_ok=True)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network whose weights have half precision and are cast to floats: dense, strided, depthwise,
+pointwise and one-dimensional convolutions, a product by a constant on the left, and one by a
+constant on the right."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tests.models.onnx_text import Array, model_of
+
+
+@cache
+def filters() -> dict[str, Array]:
+    rng = np.random.default_rng(7)
+    shapes = {
+        "first": (22, 3, 3, 3), "strided": (24, 22, 3, 2), "depth": (24, 1, 5, 5),
+        "point": (30, 24, 1, 1), "line": (17, 30, 3), "left": (34, 17), "right": (34, 25),
+    }  # fmt: skip
+    normal = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    return {name: (a / np.sqrt(a[0].size)).astype(np.float16) for name, a in normal.items()}
+
+
+@cache
+def half_weights() -> Any:
+    casts = [f"f_{name} = Cast <to = 1> ({name})" for name in filters()]
+    body = """
+        a = Conv <pads = [1, 1, 1, 1]> (x, f_first)
+        b = Conv <pads = [1, 0, 1, 1], strides = [2, 1]> (a, f_strided)
+        c = Conv <pads = [2, 2, 2, 2], group = 24> (b, f_depth)
+        d = Conv (c, f_point)
+        e = ReduceMean <axes = [3], keepdims = 0> (d)
+        f = Conv <pads = [1, 1]> (e, f_line)
+        g = MatMul (f_left, f)
+        rows = Transpose <perm = [0, 2, 1]> (g)
+        y = MatMul (rows, f_right)"""
+    signature = "net (float[1, 3, n, 9] x) => (float[1, h, 25] y)"
+    return model_of(signature, "\n".join([*casts, body]), filters())
