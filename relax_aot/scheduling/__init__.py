@@ -39,6 +39,7 @@ from relax_aot.scheduling.passes import (
     fma,
     fractions,
     function_strips,
+    half_sums,
     index_scans,
     narrow_constants,
     online_softmax,
@@ -98,7 +99,7 @@ def schedule(
         module = fractions.plain(module)
     elif target.partial_sums == 1:
         module = fractions.run(module, target)
-    module = fma.run(module, target)
+    module = fma.run(half_sums.run(module, target), target)
     module = float_channels_last.run(module, target, numerics)
     known = parameters_of(module)
     work = sum(work_of(kernel.body, module.bounds) for kernel in module.kernels)

@@ -98,6 +98,24 @@ def test_filters_take_two_bytes(board: str) -> None:
 @pytest.mark.qemu
 @pytest.mark.slow
 @pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
+def test_values_of_half_precision_take_about_as_long_as_floats(board: str) -> None:
+    counts: dict[str, int] = {}
+    for kind, dtype, near in (("float", np.float32, 1e-5), ("float16", np.float16, 2e-2)):
+        model = half_weights(kind)
+        made = driver.compile_model(model, board, driver.Options(bounds={"n": (1, 14)}))
+        rng = np.random.default_rng(6)
+        calls = [rng.normal(size=(1, 3, n, 9)).astype(dtype) for n in (1, 6, 13, 14)]
+        for x, run in zip(calls, emulate(made, [{"x": x} for x in calls]), strict=True):
+            wanted = by_onnxruntime(model, x)
+            np.testing.assert_allclose(run.outputs["y"], wanted, rtol=near, atol=near)
+            assert run.instructions is not None
+            counts[kind] = run.instructions
+    assert counts["float16"] < 2 * counts["float"]
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
 def test_filters_of_tflite_take_two_bytes(board: str) -> None:
     rng, made = np.random.default_rng(9), Maker()
     x = made.tensor((1, 7, 6, 10))

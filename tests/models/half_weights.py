@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network whose weights have half precision and are cast to floats: dense, strided, depthwise,
-pointwise and one-dimensional convolutions, a product by a constant on the left, and one by a
-constant on the right."""
+"""A network whose weights have half precision, of floats or of half precision: dense, strided,
+depthwise, pointwise and one-dimensional convolutions, a product by a constant on the left, and one
+by a constant on the right."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def filters() -> dict[str, Array]:
 
 
 @cache
-def half_weights() -> Any:
-    casts = [f"f_{name} = Cast <to = 1> ({name})" for name in filters()]
+def half_weights(kind: str = "float") -> Any:
+    """`kind` is that of the values between weights, which are cast to it."""
+    to = {"float": 1, "float16": 10}[kind]
+    casts = [f"f_{name} = Cast <to = {to}> ({name})" for name in filters()]
     body = """
         a = Conv <pads = [1, 1, 1, 1]> (x, f_first)
         b = Conv <pads = [1, 0, 1, 1], strides = [2, 1]> (a, f_strided)
@@ -37,5 +39,5 @@ def half_weights() -> Any:
         g = MatMul (f_left, f)
         rows = Transpose <perm = [0, 2, 1]> (g)
         y = MatMul (rows, f_right)"""
-    signature = "net (float[1, 3, n, 9] x) => (float[1, h, 25] y)"
+    signature = f"net ({kind}[1, 3, n, 9] x) => ({kind}[1, h, 25] y)"
     return model_of(signature, "\n".join([*casts, body]), filters())

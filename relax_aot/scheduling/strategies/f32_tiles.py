@@ -129,7 +129,8 @@ def _computed_size(found: Contraction, rows: int, w: Writer, context: Context) -
     target, row_bytes = context.target, DType.F32.bytes
     row_bytes *= prod((greatest(lp.extent, w.bounds) for lp in found.reductions), start=1)
     left, right = (found.computed_at(load) for load in (found.left, found.right))
-    if left is not None and rows < 2:
+    widened = left is not None and isinstance(left.value, Cast) and not left.fetched
+    if left is not None and rows < 2 and not (widened and found.right.dtype.is_half):
         return None
     if right is not None and rows < (2 if right.fetched else LEAST_FILTERS):
         return None
@@ -168,7 +169,7 @@ def _whole(found: Contraction) -> list[For]:
 
 def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Constants are no images: they are rearranged while compiling."""
-    found = as_stored(found) if context.target.halves else found
+    found = as_stored(as_stored(found)) if context.target.halves else found
     if found.computed:
         return None
     left, right, pixels, full = found.left, found.right, found.columns, _whole(found)
@@ -205,7 +206,8 @@ def _size(
 ) -> tuple[int, int, bool] | None:
     """Columns and lines of a block, and whether it is gathered; None where it is none, or
     where plain tiles do as well."""
-    if found.clipped_by or stride(found.right, across.variable) != 1:
+    wide = found.right.dtype is DType.F32
+    if not wide or found.clipped_by or stride(found.right, across.variable) != 1:
         known = room > 0 and (finite or not found.clipped_by)
         return (room, _lines(down, across, room), True) if known else None
     dense = stride(found.right, down.variable) == across.extent

@@ -38,7 +38,8 @@ class Target:
     `group_rows` (0: `rows`), for which weights are decoded once, or split their rows into integers,
     which changes bits (`parts`: the form of the micro-kernels; empty: they do not). With `halves`,
     vectors convert operands of half precision as tiles read them; tiles have `half_rows` rows (0:
-    `rows`) where each of them would convert its right operand again.
+    `rows`) where each of them would convert its right operand again. `half_sums`: sums of products
+    of half precision have tiles of floats.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
     loops compute them), `softmax`: one computes whole rows. `scans`: micro-kernels check contiguous
     indices. `gates`: a table gives sigmoid and tanh in quantized recurrent layers. `channels_last`:
@@ -75,6 +76,7 @@ class Target:
     parts: str = ""
     halves: bool = False
     half_rows: int = 0
+    half_sums: bool = False
     partial_sums: int = 1
     functions: int = 0
     softmax: bool = False

@@ -21,6 +21,7 @@ TARGET = Target(
     lanes=4,
     halves=True,
     half_rows=16,
+    half_sums=True,
     softmax=True,
     floats=(im2col, tiles),
 )
