@@ -42,4 +42,16 @@ MICRO_KERNELS = (
           }
         }""",
     ),
+    *micro_kernels(
+        HEADER,
+        """count 0..~70, %kept -1..0, %by 1..90000
+        kernel @raot_quantize_row_s8(
+          %x: f32[count], %by: f32[1], %kept: i32[1]
+        ) -> (%out: i8[count]) {
+          for i in 0..count {
+            %out[i] = cast((cast(((%x[i] / %by[0]) + 12582912.0:f32), i32, bits) & %kept[0]), i8,
+              wrap)
+          }
+        }""",
+    ),
 )  # fmt: skip

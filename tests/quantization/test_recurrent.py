@@ -266,12 +266,20 @@ def test_on_boards_a_sequence_has_the_same_bits_beside_any_others(board: str, ki
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("board", ["mps2-an386", "nucleo-l4r5zi"])
-def test_a_sequence_on_cortex_m4_sums_four_channels_of_a_row(board: str) -> None:
+@pytest.mark.parametrize(
+    ("board", "width"),
+    [
+        ("mps2-an386", 10),
+        ("nucleo-l4r5zi", 10),
+        *(pytest.param("mps2-an386", width, marks=pytest.mark.slow) for width in (5, 131, 530)),
+    ],
+)
+def test_a_sequence_on_cortex_m4_sums_four_channels_of_a_row(board: str, width: int) -> None:
     """33 channels are no multiple of four; three rows of inputs are computed together, with the
     same bits."""
-    model = model_of([layer("GRU", "a", 10, 33), layer("RNN", "bb", 10, 33)], {"x": ["t", 1, 10]})
-    x = np.random.default_rng(1).normal(size=(7, 1, 10)).astype(np.float32)
+    layers = [layer("GRU", "a", width, 33), layer("RNN", "bb", width, 33)]
+    model = model_of(layers, {"x": ["t", 1, width]})
+    x = np.random.default_rng(1).normal(size=(7, 1, width)).astype(np.float32)
     options = driver.Options(
         bounds={"t": (1, 7)}, quantize=Choice("int8"), calibrate={"x": x[None]}
     )

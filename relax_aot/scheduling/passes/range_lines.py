@@ -3,7 +3,9 @@
 
 Loops that find the largest magnitude of an array, or its greatest and its lowest value, as bits of
 floats, read lines of contiguous elements. So do loops that multiply each element by a factor, add
-an offset, round halves away from 0 and limit the result to the range of a byte.
+an offset, round halves away from 0 and limit the result to the range of a byte. Where compilers
+make no vectors, loops do so, too, that divide each element and take the lowest byte of a sum whose
+lowest bits are the nearest integer.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.writer import Writer
 
 MAGNITUDE = 0x7FFFFFFF
+ROUNDER = 1.5 * 2**23
+"""In a sum with it, the lowest bits are the nearest integer."""
 EXAMPLES = (
     Example(
         why="the largest magnitude, and bytes by a factor and an offset",
@@ -98,6 +102,29 @@ EXAMPLES = (
             ...""",
     ),
     Example(
+        why="bytes by a division",
+        target="dsp",
+        before="""
+            kernel @quantize(%x: f32[5, 9], %f: f32[5]) -> (%y: i8[5, 9]) {
+              for i in 0..5 {
+                local used: f32 = %f[i]
+                for j in 0..9 {
+                  %y[i, j] = cast((cast(((%x[i, j] / used) + 12582912.0:f32), i32, bits)
+                    & -1:i32), i8, wrap)
+                }
+              }
+            }""",
+        after="""
+            kernel @quantize(...) scratch (%by: f32[1], %kept: i32[1]) {
+              for i in 0..5 {
+                local used: f32 = %f[i]
+                %by[0] = used
+                %kept[0] = -1:i32
+                micro raot_quantize_row_s8(%y[i, 0], %x[i, 0], %by[0], %kept[0]) [9]
+              }
+            }""",
+    ),
+    Example(
         why="halves to even",
         target="dsp",
         before="""
@@ -141,7 +168,7 @@ def match(stmt: For, w: Writer, context: Context) -> Emit | None:
     loops, body = counted
     match body:
         case (Store() as store,):
-            return _quantized(loops, store, w)
+            return _quantized(loops, store, w) or _divided(loops, store, w, context.target)
         case (Assign() as peak,):
             load = _compared(peak, DType.I32, magnitude=True)
             return None if load is None else _ranged(loops, [peak], "peak", load, w)
@@ -233,6 +260,34 @@ def _quantized(loops: Sequence[For], store: Store, w: Writer) -> Emit | None:
         with w.nest(lines.outer):
             out, line = moved(store, lines.start), moved(x, lines.start)
             w.micro("raot_quantize_by_s8", out=out, x=line, by=by, count=lines.count, step=step)
+
+    return emit
+
+
+def _divided(loops: Sequence[For], store: Store, w: Writer, target: Target) -> Emit | None:
+    match store.value:
+        case Cast(Binary("&", Cast(rounded, DType.I32, "bits"), kept), DType.I8, "wrap"):
+            pass
+        case _:
+            return None
+    match rounded:
+        case Binary("+", Binary("/", Load() as x, by), Lit(number)) if number == ROUNDER:
+            lines = _lines(loops, x, store)
+        case _:
+            return None
+    names = {loop.variable for loop in loops}
+    if lines is None or not target.quotients or stride(store, loops[-1].variable) != 1:
+        return None
+    if not (_is_steady(by, names) and _is_steady(kept, names)):
+        return None
+
+    def emit() -> None:
+        divisor, mask = w.buffer("by", DType.F32, 1), w.buffer("kept", DType.I32, 1)
+        w.add(Store(divisor, (ZERO,), by), Store(mask, (ZERO,), kept))
+        with w.nest(lines.outer):
+            out, line = moved(store, lines.start), moved(x, lines.start)
+            w.micro("raot_quantize_row_s8", out=out, x=line, by=divisor, kept=mask,
+                    count=lines.count)  # fmt: skip
 
     return emit
 

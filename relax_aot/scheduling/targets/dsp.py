@@ -17,5 +17,6 @@ TARGET = replace(
     dots="_s16",
     parts="_s16",
     gates=True,
+    quotients=True,
     strategies=(rows, pairs, columns, depthwise_pairs, depthwise),
 )

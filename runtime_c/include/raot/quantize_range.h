@@ -5,6 +5,8 @@
  *     raot_peak_f32       the bits of the largest magnitude
  *     raot_range_f32      the bits of the greatest float (0 if none is positive), and of the lowest
  *                         one (those of the greatest if none is negative)
+ *     raot_quantize_row_s8  out[i] = x[i] / by[0], rounded to nearest, halves to even: the lowest
+ * byte of the bits of the quotient plus 1.5 * 2^23; 0 where kept[0] is 0, not -1
  *     raot_quantize_by_s8 out[i * step] = x[i] * by[0] + by[1], rounded to nearest, halves away
  *                         from 0, and saturated. NaN becomes 0
  *
@@ -103,6 +105,27 @@ RAOT_NAKED static void raot_quantize_range_blocks(RAOT_ARGUMENT int8_t *out, RAO
         "subs r2, #1\n bgt 1b\n"
         "pop {r4-r8, r10, r11, pc}\n");
 }
+/*
+ *     r0, r1, r2, r3   results, floats, remaining blocks, divisor
+ *     r4 to r7         four sums of a quotient and 1.5 * 2^23
+ *     r8               which bytes of two of them are kept
+ */
+RAOT_NAKED static void raot_quantize_row_blocks(RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const float *x,
+                                           RAOT_ARGUMENT int32_t blocks,
+                                           RAOT_ARGUMENT const float *by,
+                                           RAOT_ARGUMENT int32_t kept)
+{
+    __asm volatile(
+        "push {r4-r8, lr}\n ldr r8, [sp, #24]\n and r8, r8, #0x00ff00ff\n vldr s4, [r3]\n"
+        "mov r4, #0x4b000000\n orr r4, r4, #0x400000\n vmov s5, r4\n"
+        "1: vldmia r1!, {s0-s3}\n"
+        "vdiv.f32 s0, s0, s4\n vdiv.f32 s1, s1, s4\n vdiv.f32 s2, s2, s4\n vdiv.f32 s3, s3, s4\n"
+        "vadd.f32 s0, s0, s5\n vadd.f32 s1, s1, s5\n vadd.f32 s2, s2, s5\n vadd.f32 s3, s3, s5\n"
+        "vmov r4, r5, s0, s1\n vmov r6, r7, s2, s3\n"
+        "pkhbt r4, r4, r6, lsl #16\n pkhbt r5, r5, r7, lsl #16\n and r4, r4, r8\n and r5, r5, r8\n"
+        "orr r4, r4, r5, lsl #8\n str r4, [r0], #4\n subs r2, #1\n bgt 1b\n"
+        "pop {r4-r8, pc}\n");
+}
 /* clang-format on */
 #endif
 
@@ -178,6 +201,24 @@ raot_quantize_by_s8(int8_t *out, const float *x, const float *by, int32_t count,
     const float factor = by[0];
     const float offset = by[1];
     RAOT_QUANTIZE_BY
+}
+
+__attribute__((noinline, unused)) static void raot_quantize_row_s8(int8_t *out, const float *x,
+                                                                   const float *by,
+                                                                   const int32_t *kept,
+                                                                   int32_t count)
+{
+    int32_t i = 0;
+
+#if defined(RAOT_QUANTIZE_RANGE_BLOCKS)
+    if (count >= 4 && (uintptr_t)out % 4u == 0u) {
+        i = count / 4 * 4;
+        raot_quantize_row_blocks(out, x, count / 4, by, *kept);
+    }
+#endif
+    for (; i < count; i++) {
+        out[i] = (int8_t)((int32_t)raot_bitsf(x[i] / *by + 12582912.0f) & *kept);
+    }
 }
 
 #endif
