@@ -51,7 +51,7 @@ def test_words_follow_from_the_sigmoid() -> None:
     found = [int(word, 16) for word in re.findall(r"0x([0-9a-f]{8})u", text)]
     table, slope = gate_table.words()
     assert found == [int(word) % 2**32 for word in table]
-    assert f"#define RAOT_GATE_SLOPE {slope}\n" in text
+    assert f"#define RAOT_GATE_SLOPE {slope}u\n" in text
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")

@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 
 from relax_aot.driver import Options
+from relax_aot.quantization import Choice
 from tests.models.onnx_text import Array, model_of, random_weights
-from tests.trust.proven import Proven
+from tests.trust.proven import Proven, gru
 
 RNG = np.random.default_rng(11)
 FUNCTIONS = (
@@ -133,11 +134,20 @@ def integers() -> onnx.ModelProto:
     )
 
 
+def _quantized_gru() -> Options:
+    rng, sizes = np.random.default_rng(1), {"x": (4, 5, 1, 5), "start": (4, 1, 1, 7)}
+    samples = {name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+    return Options(
+        bounds={"n": (1, 7), "batch": (1, 2)}, name="gru", quantize=Choice(), calibrate=samples
+    )
+
+
 def _options(**bounds: tuple[int, int]) -> Options:
     return Options(bounds=bounds)
 
 
 FURTHER = {
+    "quantized_gru": Proven(gru, _quantized_gru()),
     "causal_codes": Proven(causal_codes, _options(n=(1, 40))),
     "both_ways": Proven(both_ways, _options(n=(1, 16), batch=(1, 2))),
     "distinct": Proven(distinct, _options(n=(1, 40))),

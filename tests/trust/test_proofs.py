@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +150,15 @@ def test_no_alarm_with_replaceable_weights(name: str, request: pytest.FixtureReq
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize("board", ["microbit", "mps2-an386", "mps3-an547"])
-@pytest.mark.parametrize("name", ["quantized", "quantized_cnn", "causal_codes"])
+@pytest.mark.parametrize(
+    ("name", "board"),
+    [
+        *product(
+            ("quantized", "quantized_cnn", "causal_codes"), ("microbit", "mps2-an386", "mps3-an547")
+        ),
+        ("quantized_gru", "mps2-an386"),
+    ],
+)
 def test_no_alarm_on_boards(name: str, board: str) -> None:
     """In what they have in the place of instructions of their own."""
     if shutil.which("frama-c") is None:

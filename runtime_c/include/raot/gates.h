@@ -29,7 +29,7 @@
 #endif
 
 /* The slope at 0. */
-#define RAOT_GATE_SLOPE 4093
+#define RAOT_GATE_SLOPE 4093u
 
 /* clang-format off */
 static const uint32_t raot_gate_table[256] = {
@@ -85,19 +85,9 @@ static inline int32_t raot_gate_fixed(int32_t steps)
     const int32_t inside = raot_clamp_i32(steps, -0x400000, 0x3fffff);
     const int32_t word = (int32_t)raot_gate_table[(uint32_t)inside >> 15 & 255u];
 
-    return word + (int16_t)word * (int16_t)inside;
+    return (int32_t)((uint32_t)word + (uint32_t)((int16_t)word * (int16_t)inside));
 #endif
 }
-
-#if !defined(RAOT_GATE_VCVT)
-static inline int32_t raot_gate_steps(float x, float steps)
-{
-    const float above = x > -32.0f ? x : -32.0f;
-    const float inside = above < 32.0f ? above : 32.0f;
-
-    return x == x ? (int32_t)(inside * steps) : 0;
-}
-#endif
 
 static inline float raot_gate_sigmoidf(float x)
 {
@@ -110,7 +100,7 @@ static inline float raot_gate_sigmoidf(float x)
     __asm("vcvt.f32.s32 %0, %0, #32" : "+t"(result));
     return result + middle;
 #else
-    return (float)raot_gate_fixed(raot_gate_steps(x, 262144.0f)) / 4294967296.0f + middle;
+    return (float)raot_gate_fixed(raot_f32_to_i32_sat(x * 262144.0f)) / 4294967296.0f + middle;
 #endif
 }
 
@@ -120,13 +110,13 @@ static inline float raot_gate_tanhf(float x)
     float result;
 
     __asm("vcvt.s32.f32 %0, %0, #19" : "+t"(x));
-    result = raot_of_bitsf((uint32_t)(raot_gate_fixed((int32_t)raot_bitsf(x)) - RAOT_GATE_SLOPE));
+    result = raot_of_bitsf((uint32_t)raot_gate_fixed((int32_t)raot_bitsf(x)) - RAOT_GATE_SLOPE);
     __asm("vcvt.f32.s32 %0, %0, #31" : "+t"(result));
     return result;
 #else
-    const int32_t fixed = raot_gate_fixed(raot_gate_steps(x, 524288.0f)) - RAOT_GATE_SLOPE;
+    const uint32_t fixed = (uint32_t)raot_gate_fixed(raot_f32_to_i32_sat(x * 524288.0f));
 
-    return (float)fixed / 2147483648.0f;
+    return (float)(int32_t)(fixed - RAOT_GATE_SLOPE) / 2147483648.0f;
 #endif
 }
 

@@ -141,11 +141,13 @@ static inline int8_t raot_quantize_one(float x, float factor, float offset)
 }
 
 #define RAOT_PEAK_ONES(bits)                                       \
+    /*@ loop unroll 4096; */                                       \
     for (; count > 0; count--) {                                   \
         const uint32_t magnitude = raot_bitsf(*x++) & 0x7FFFFFFFu; \
         bits = magnitude > bits ? magnitude : bits;                \
     }
 #define RAOT_QUANTIZE_ONES                                       \
+    /*@ loop unroll 4096; */                                     \
     for (int32_t i = 0; i < count; i++) {                        \
         out[i * step] = raot_quantize_one(x[i], factor, offset); \
     }
@@ -170,6 +172,7 @@ static inline int8_t raot_quantize_one(float x, float factor, float offset)
 #define RAOT_QUANTIZE_BY RAOT_QUANTIZE_ONES
 #endif
 #define RAOT_RANGE(greatest, lowest)                                      \
+    /*@ loop unroll 4096; */                                              \
     for (; count > 0; count--) {                                          \
         const uint32_t value = raot_bitsf(*x++);                          \
         greatest = (int32_t)value > greatest ? (int32_t)value : greatest; \
@@ -216,6 +219,7 @@ __attribute__((noinline, unused)) static void raot_quantize_row_s8(int8_t *out, 
         raot_quantize_row_blocks(out, x, count / 4, by, *kept);
     }
 #endif
+    /*@ loop unroll 4096; */
     for (; i < count; i++) {
         out[i] = (int8_t)((int32_t)raot_bitsf(x[i] / *by + 12582912.0f) & *kept);
     }
