@@ -74,8 +74,8 @@ __attribute__((always_inline)) static inline void raot_strip_border(int8_t *to, 
 struct raot_strip_lines {
     int32_t channels;
     int32_t left;
-    int32_t blocks; /* of eight columns inside */
-    int32_t rest;
+    int32_t inside;
+    int32_t end; /* left + inside */
     int32_t right;
     int32_t next; /* bytes from block to block of the image */
     int32_t pitch;
@@ -88,30 +88,31 @@ struct raot_strip_lines {
 /*
  *     r0, r1, r2, r12    strip, first column inside, places in both
  *     r3                 remaining channels
- *     r4 to r8, r10, r11 left, blocks, rest, right, next, pitch, channel_step
+ *     r4 to r8, r10, r11 left, inside, end, right, next, pitch, channel_step
  *     q1, q2, q3         zero, flip, offsets of eight columns
  */
 /* clang-format off */
-RAOT_NAKED static void raot_strip_lines(
-    RAOT_ARGUMENT int8_t *strips, RAOT_ARGUMENT const uint8_t *image,
-    RAOT_ARGUMENT const struct raot_strip_lines *sizes)
-{
-    __asm volatile(
-        "push {r4-r8, r10, r11, lr}\n"
-        "ldr r12, [r2, #32]\n vdup.8 q1, r12\n ldr r12, [r2, #36]\n vdup.16 q2, r12\n"
-        "movs r4, #0\n vidup.u16 q3, r4, #1\n ldr r12, [r2, #40]\n vmul.i16 q3, q3, r12\n"
-        "ldrd r3, r4, [r2]\n ldrd r5, r6, [r2, #8]\n ldrd r7, r8, [r2, #16]\n"
-        "ldrd r10, r11, [r2, #24]\n"
-        "1:\n vctp.8 r4\n mov r2, r0\n vpst\n vstrbt.8 q1, [r2]\n add r2, r4\n mov r12, r1\n"
-        "wls lr, r5, 3f\n"
-        "2:\n vldrb.u16 q0, [r12, q3]\n add r12, r8\n veor q0, q0, q2\n"
-        "vstrb.16 q0, [r2], #8\n le lr, 2b\n"
-        "3:\n cbz r6, 4f\n vctp.16 r6\n vpst\n vldrbt.u16 q0, [r12, q3]\n veor q0, q0, q2\n"
-        "vpst\n vstrbt.16 q0, [r2]\n add r2, r6\n"
-        "4:\n vctp.8 r7\n vpst\n vstrbt.8 q1, [r2]\n"
-        "add r0, r10\n add r1, r11\n subs r3, #1\n bgt 1b\n"
-        "pop {r4-r8, r10, r11, pc}\n");
-}
+#define RAOT_STRIP_LINES_OF(NAME, FLIPPED) \
+    RAOT_NAKED static void NAME( \
+        RAOT_ARGUMENT int8_t *strips, RAOT_ARGUMENT const uint8_t *image, \
+        RAOT_ARGUMENT const struct raot_strip_lines *sizes) \
+    { \
+        __asm volatile( \
+            "push {r4-r8, r10, r11, lr}\n" \
+            "ldr r12, [r2, #32]\n vdup.8 q1, r12\n ldr r12, [r2, #36]\n vdup.16 q2, r12\n" \
+            "movs r4, #0\n vidup.u16 q3, r4, #1\n ldr r12, [r2, #40]\n vmul.i16 q3, q3, r12\n" \
+            "ldrd r3, r4, [r2]\n ldrd r5, r6, [r2, #8]\n ldrd r7, r8, [r2, #16]\n" \
+            "ldrd r10, r11, [r2, #24]\n" \
+            "1:\n vctp.8 r4\n vpst\n vstrbt.8 q1, [r0]\n add r2, r0, r4\n mov r12, r1\n" \
+            "wlstp.16 lr, r5, 3f\n" \
+            "2:\n vldrb.u16 q0, [r12, q3]\n add r12, r8\n" FLIPPED \
+            "vstrb.16 q0, [r2], #8\n letp lr, 2b\n" \
+            "3:\n vctp.8 r7\n add r2, r0, r6\n vpst\n vstrbt.8 q1, [r2]\n" \
+            "add r0, r10\n add r1, r11\n subs r3, #1\n bgt 1b\n" \
+            "pop {r4-r8, r10, r11, pc}\n"); \
+    }
+RAOT_STRIP_LINES_OF(raot_strip_lines_same, "")
+RAOT_STRIP_LINES_OF(raot_strip_lines_flipped, "veor q0, q0, q2\n")
 /* clang-format on */
 #define RAOT_STRIP_LINES 1
 #endif
@@ -137,10 +138,15 @@ raot_depthwise_strips_u8_unpacked(int8_t *strips, const uint8_t *image, int32_t 
 
     if (lines == 1 && !clipped && count > 0 && left <= 16 && right <= 16) {
         const struct raot_strip_lines sizes = {
-            channels, left,         count / 8, count % 8, right,       8 * column_step,
-            pitch,    channel_step, zero,      flip,      column_step,
+            channels, left,         count, left + count, right,       8 * column_step,
+            pitch,    channel_step, zero,  flip,         column_step,
         };
-        raot_strip_lines(strips, image + (first + left) * column_step, &sizes);
+        const uint8_t *const from = image + (first + left) * column_step;
+        if (flip == 0) {
+            raot_strip_lines_same(strips, from, &sizes);
+        } else {
+            raot_strip_lines_flipped(strips, from, &sizes);
+        }
         return;
     }
 #endif
