@@ -143,3 +143,23 @@ def program(calls: dict[str, tuple[MicroKernel, Sample]]) -> str:
 
 def _type(operand: Buffer, array: Array) -> str:
     return f"{operand.dtype.value}[{max(array.size, 1)}]"
+
+
+@pytest.mark.slow
+@pytest.mark.qemu
+def test_halves_are_quantized_away_from_zero() -> None:
+    """Each quarter from below the least byte to above the greatest one, by factors of one."""
+    x = np.arange(-600, 600, dtype=np.float32) / 4
+    text = f"""
+        func @main(%x: f32[{x.size}], %by: f32[2]) {{
+          %y: i8[{x.size}] = call_kernel(%x, %by) {{kernel=@quantize}}
+          return %y
+        }}
+        kernel @quantize(%x: f32[{x.size}], %by: f32[2]) -> (%y: i8[{x.size}]) {{
+          micro raot_quantize_by_s8(%y[0], %x[0], %by[0]) [{x.size}, 1]
+        }}"""
+    plan = planning.plan(order.run(parse(text, {}, all_micro_kernels())))
+    built = project.assemble(plan.module, plan, "m", load_board("mps2-an386"), read_externs([], []))
+    (run,) = emulate(built, [{"x": x, "by": np.array([1.0, -3.0], np.float32)}])
+    away = np.trunc(x - 3.0 + np.copysign(0.5, x - 3.0))
+    np.testing.assert_array_equal(run.outputs["y"], away.clip(-128, 127).astype(np.int8))
