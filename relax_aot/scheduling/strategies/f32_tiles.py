@@ -29,7 +29,7 @@ from relax_aot.ir.loops import Buffer, Cast, Expr, For, Lit, Select, Store, bina
 from relax_aot.ir.simplify import simplify
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
-from relax_aot.scheduling.contraction import Contraction, moved, stride
+from relax_aot.scheduling.contraction import Contraction, moved, stride, unclipped
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of
 from relax_aot.scheduling.strategies._panels import (
@@ -66,6 +66,8 @@ LEAST_FILTERS = 4
 """Rows for which it is worth to gather columns, or to compute them."""
 UNROLL = 4
 """Columns that begin, or are stored, in an iteration where code counts less than cycles."""
+LONG = 32
+"""Products of a sum for which a tile of one row of an image is worth it without vectors."""
 FARTHEST = 4
 """Elements from pixel to pixel; those that lie farther apart are no image."""
 
@@ -99,6 +101,9 @@ def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     size = _computed_size(found, sizes[rows], w, context)
     if size is None:
         return None
+    alone = rows == ABSENT and not panels[across] and not context.target.strip
+    if alone and _is_short(found):
+        return None
     filled = min(sizes[across], COLUMNS) / COLUMNS * min(sizes[rows], most)
     if across.variable in found.clipped_by:
         filled *= 0.5
@@ -122,6 +127,11 @@ class _Size:
     rows: int
     columns: int
     steps: int = 0
+
+
+def _is_short(found: Contraction) -> bool:
+    counts = [unclipped(loop) or LONG + 1 for loop in found.reductions]
+    return not found.computed and prod(counts) <= LONG
 
 
 def _computed_size(found: Contraction, rows: int, w: Writer, context: Context) -> _Size | None:
