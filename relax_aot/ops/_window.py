@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import numpy as np
 
 from relax_aot.ir.builder import At, KernelBuilder
 from relax_aot.ir.dims import Dim, ceildiv, dim_max, dim_min
-from relax_aot.ir.loops import binary
 from relax_aot.ir.types import Shape
 from relax_aot.ops._op import Array
 
@@ -115,36 +115,31 @@ def taps_of(
 def reaching(k: KernelBuilder, at: At, sizes: Shape, window: Window) -> Iterator[tuple[At, At]]:
     """Loops over the taps that reach an element of the padded side: yields (tap, window).
 
-    The inverse of `taps_of`: `sizes` counts the windows per axis. With a stride or a dilation
-    of 1 the range of taps is known before each loop; else each tap is tested.
+    The inverse of `taps_of`: `sizes` counts the windows per axis, which are taken in their order.
+    Element o is reached by the taps that follow the first one in steps of stride / gcd(stride,
+    dilation), each from an earlier window; for all elements of one residue by the stride these are
+    the same taps, of a convolution with stride 1.
     """
     taps: list[Dim] = []
     places: list[Dim] = []
     with ExitStack() as stack:
         for axis, size in enumerate(sizes):
             stride, dilation = window.strides[axis], window.dilations[axis]
-            width = Dim.of(window.kernel[axis])
+            common = gcd(stride, dilation)
+            step, apart = stride // common, dilation // common
             start = at[axis] + Dim.of(window.pads[axis])
-            if stride == 1:
-                low = k.let(f"first{axis}", dim_max(ceildiv(start - size + 1, dilation), 0))
-                high = k.let(f"last{axis}", dim_min(start // dilation + 1, width))
-                tap = stack.enter_context(k.span(low, high))
-                place = start - tap * dilation
-            elif dilation == 1:
-                phase = k.let(f"phase{axis}", start % stride)
-                newest = k.let(f"newest{axis}", start // stride)
-                low = k.let(f"first{axis}", dim_max(newest - size + 1, 0))
-                high = k.let(f"last{axis}", dim_min(ceildiv(width - phase, stride), newest + 1))
-                turn = stack.enter_context(k.span(low, high))
-                tap, place = phase + turn * stride, newest - turn
-            else:
-                tap = stack.enter_context(k.span(0, width))
-                offset = k.let(f"offset{axis}", start - tap * dilation)
-                place = k.let(f"place{axis}", offset // stride)
-                inside = binary("&&", binary("<=", 0, place), binary("<", place, size))
-                stack.enter_context(k.when(binary("&&", binary("==", offset % stride, 0), inside)))
-            taps.append(tap)
-            places.append(place)
+            tap = k.let(f"phase{axis}", start // common * pow(apart, -1, step) % step)
+            count = ceildiv(Dim.of(window.kernel[axis]) - tap, step)
+            if common > 1:  # elements between those of the dilated taps are reached by none
+                count *= 1 - ceildiv(start % common, common)
+            count = k.let(f"count{axis}", count)
+            newest = (start - tap * dilation if dilation > 1 else start) // stride
+            oldest = k.let(f"oldest{axis}", newest - (count - 1) * apart)
+            first = k.let(f"first{axis}", dim_max(ceildiv(-oldest, apart), 0))
+            last = k.let(f"last{axis}", dim_min(ceildiv(size - oldest, apart), count))
+            turn = stack.enter_context(k.span(first, last))
+            taps.append(tap + (count - 1 - turn) * step)
+            places.append(oldest + turn * apart)
         yield tuple(taps), tuple(places)
 
 

@@ -44,6 +44,7 @@ from relax_aot.scheduling.passes import (
     narrow_constants,
     online_softmax,
     partial_sums,
+    phases,
     quantized_lines,
     range_lines,
     register_blocks,
@@ -78,6 +79,8 @@ def schedule(
     if target.device:
         return schedule_device(module, target, numerics, products)
     target = replace(target, lean=lean)
+    if optimize != "size":
+        module = phases.run(module, target)
     module = channels_last.run(module, target)
     given = {kernel.name: kernel.in_place for kernel in module.kernels}
     small = optimize == "size"

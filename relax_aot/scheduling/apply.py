@@ -129,6 +129,7 @@ def apply(
     w = Writer(names_in(kernel), bounds)
 
     def matched(stmt: For, around: tuple[For, ...]) -> Emit | None:
+        w.complete()
         emit = match(stmt, w, context)
         return partial(_inside, emit, w) if emit is not None and around else emit
 

@@ -20,7 +20,7 @@ from math import prod
 
 from relax_aot.fusion.nest import substitute_in
 from relax_aot.fusion.products import without_fetches
-from relax_aot.ir.dims import Bounds, Dim, row_major
+from relax_aot.ir.dims import Bounds, Dim, Min, row_major
 from relax_aot.ir.loops import (
     Apply,
     Assign,
@@ -492,7 +492,7 @@ def weighted(found: Contraction, constants: frozenset[str]) -> Weighted | None:
     x, w = found.left, found.right
     if any(lp.start != 0 for lp in loops) or len(found.free) < len(loops):
         return None
-    counts = [_count(w, loop) for loop in found.reductions]
+    counts = [unclipped(loop) or 0 for loop in found.reductions]
     every = [(load, lp.variable) for load in (x, w) for lp in (*loops, *found.reductions)]
     if any(stride(*pair) is None for pair in every):
         return None
@@ -510,8 +510,10 @@ def weighted(found: Contraction, constants: frozenset[str]) -> Weighted | None:
     return Weighted(*roles, *sums, x, x_zero, w, w_zero, found.after)
 
 
-def _count(weights: Load, reduction: For) -> int:
-    """Iterations where nothing is clipped: the extent of the weights' axis; 0 if unknown."""
-    sizes = zip(weights.index, weights.buffer.shape, strict=True)
-    along = [size for dim, size in sizes if dim == Dim.of(reduction.variable)]
-    return along[0].constant if along and along[0].is_constant else 0
+def unclipped(loop: For) -> int | None:
+    """How many iterations a loop from 0 has where nothing is clipped; None if unknown."""
+    ends = [loop.stop]
+    for atom in loop.stop.atoms:
+        if isinstance(atom, Min) and loop.stop == Dim.of(atom):
+            ends += atom.args
+    return min((end.constant for end in ends if end.is_constant), default=None)

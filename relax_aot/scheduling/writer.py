@@ -14,7 +14,17 @@ from functools import partial, reduce
 
 from relax_aot import microkernels
 from relax_aot.ir.dim_expr import Value
-from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, interval, simplify
+from relax_aot.ir.dims import (
+    ZERO,
+    Bounds,
+    Dim,
+    ceildiv,
+    dim_max,
+    dim_min,
+    interval,
+    prove_le,
+    simplify,
+)
 from relax_aot.ir.loops import (
     Assign,
     Binary,
@@ -30,7 +40,7 @@ from relax_aot.ir.loops import (
     Stmt,
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
-from relax_aot.ir.types import DType
+from relax_aot.ir.types import DType, Shape
 from relax_aot.scheduling.packing import Packed
 
 Ends = tuple[Dim, Dim]
@@ -51,6 +61,8 @@ class Writer:
     _blocks: list[list[Stmt]] = field(default_factory=lambda: [[]])
     _sizes: frozenset[str] = field(init=False)
     """The sizes that the kernel begins with."""
+    _idle: list[Buffer] = field(default_factory=list)
+    """Scratch memory of loops that are complete."""
 
     def __post_init__(self) -> None:
         self._sizes = frozenset(self.bounds)
@@ -165,11 +177,24 @@ class Writer:
         """An index of `0..stop`, named even where it is simple."""
         return self.let(name, value, dim_max(value, 0), dim_max(dim_min(value, stop - 1), 0))
 
+    def complete(self) -> None:
+        """Nothing that follows reads the scratch memory of what is written so far."""
+        self._idle = [*self.scratch]
+
     def buffer(self, name: str, dtype: DType, *shape: Value) -> Buffer:
-        """Scratch memory of the kernel. Sizes that change within it count as the greatest."""
+        """Scratch memory of the kernel, of which `complete` loops leave theirs. Sizes that change
+        within it count as the greatest."""
         known = tuple(self._size(Dim.of(size)) for size in shape)
+        for idle in self._idle:
+            alike = idle.dtype is dtype and idle.name.startswith(name)
+            if alike and idle.shape[1:] == known[1:] and self._holds(idle, known):
+                self._idle.remove(idle)
+                return idle
         self.scratch.append(Buffer(self.fresh(name), dtype, known))
         return self.scratch[-1]
+
+    def _holds(self, idle: Buffer, shape: Shape) -> bool:
+        return all(prove_le(n, m, self.bounds) for n, m in zip(shape, idle.shape, strict=True))
 
     def _size(self, size: Dim) -> Dim:
         return size if size.symbols <= self._sizes else Dim.of(interval(size, self.bounds)[1])
