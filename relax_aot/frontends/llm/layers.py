@@ -283,14 +283,13 @@ class Net:
 
     def attention(self, q: Var, k: Var, v: Var, heads: Heads, sight: Sight, at: str) -> Var:
         """Each query sees the keys up to its own position: queries are those of the last rows.
-        q[queries' rows, queries, size], k[keys, size, past + n], v[past + n, keys, size]. Queries
+        q[queries' rows, queries, size], k[keys, size, past + n], v[keys, past + n, size]. Queries
         that share keys are an axis of their own."""
         rows, past = q.type.shape[0], self.kept(sight.window)
         group, total = heads.queries // heads.keys, past + self.rows
         q = self.times(q, sight.scale, at)
         q = self.reshape(q, rows, heads.keys, group, heads.size, at=at)
         q = self.call("transpose", q, at=at, perm=(1, 2, 0, 3))
-        v = self.call("transpose", v, at=at, perm=(1, 0, 2))
         k = self.reshape(k, heads.keys, 1, heads.size, total, at=at)
         v = self.reshape(v, heads.keys, 1, total, heads.size, at=at)
         scores = self.capped(self.call("matmul", q, k, at=at), sight.cap, at)

@@ -123,6 +123,13 @@ def test_the_last_layer_computes_what_is_read(name: str) -> None:
     assert rows["prefill"] == {"k_proj", "v_proj"} < rows["all"]
 
 
+def test_the_cached_values_of_a_head_are_contiguous() -> None:
+    model = ALL["tied"]
+    for module in dict(entries(model).modules).values():
+        shapes = {param.name: param.type.shape for param in module.main.params}
+        assert [*map(str, shapes["v0"])] == [str(model.keys), "m", str(model.size)]
+
+
 @pytest.mark.parametrize(("name", "masked"), [("tied", {"n"}), ("late windows", {"n", "1"})])
 def test_a_query_that_sees_all_keys_has_no_mask(name: str, masked: set[str]) -> None:
     """The last token, unless its window has dropped some; by the number of queries."""
