@@ -78,26 +78,7 @@ raot_groups_unpacked(const int32_t bits, float *sums, const float *left, const v
         float *const to = sums + r * RAOT_TILE_COLUMNS;
 
         high = raot_block_rows(sizes->rows - r);
-        switch (high) {
-        case 1:
-            raot_groups_high(bits, 1, to, from, weights, scales, sizes);
-            break;
-        case 2:
-            raot_groups_high(bits, 2, to, from, weights, scales, sizes);
-            break;
-        case 3:
-            raot_groups_high(bits, 3, to, from, weights, scales, sizes);
-            break;
-        case 4:
-            raot_groups_high(bits, 4, to, from, weights, scales, sizes);
-            break;
-        case 5:
-            raot_groups_high(bits, 5, to, from, weights, scales, sizes);
-            break;
-        default:
-            raot_groups_high(bits, RAOT_HIGH, to, from, weights, scales, sizes);
-            break;
-        }
+        RAOT_BY_ROWS(high, raot_groups_high, bits, to, from, weights, scales, sizes)
     }
 }
 

@@ -168,26 +168,7 @@ raot_half_blocks(const enum raot_half kind, int32_t rows, const struct raot_leve
         const float *const from = left + r * left_row;
         float *const to = sums + r * RAOT_TILE_COLUMNS;
         high = raot_block_rows(rows - r);
-        switch (high) {
-        case 1:
-            raot_half_rows(kind, 1, level, from, left_row, right, to);
-            break;
-        case 2:
-            raot_half_rows(kind, 2, level, from, left_row, right, to);
-            break;
-        case 3:
-            raot_half_rows(kind, 3, level, from, left_row, right, to);
-            break;
-        case 4:
-            raot_half_rows(kind, 4, level, from, left_row, right, to);
-            break;
-        case 5:
-            raot_half_rows(kind, 5, level, from, left_row, right, to);
-            break;
-        default:
-            raot_half_rows(kind, RAOT_HIGH, level, from, left_row, right, to);
-            break;
-        }
+        RAOT_BY_ROWS(high, raot_half_rows, kind, level, from, left_row, right, to)
     }
 }
 
