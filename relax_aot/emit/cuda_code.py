@@ -58,8 +58,11 @@ class DevicePrinter(Printer):
     order: Ordered | None = None
     """Of the loop over warps that is printed."""
     only: Stmt | None = None
-    """Its loop that needs most registers, where there is one alone. What is behind it computes the
-    number of a lane again, so that no register holds it meanwhile."""
+    """Its loop that needs most registers, where there is one alone. What is behind it reads the
+    numbers of the lane, the warp and the block again, so that no register holds them, or what is
+    computed from them, meanwhile."""
+    numbered: dict[str, str] = field(default_factory=dict)
+    """The variables of the loops around over blocks and warps, and what reads each again."""
     unroll: frozenset[int] = frozenset()
     """The identities of loops whose variable is an index of an array of a thread."""
     inside: bool = False
@@ -82,9 +85,13 @@ class DevicePrinter(Printer):
             self.lines.add(depth, "__syncwarp();")
         assert isinstance(after, DeviceScope)
         if self.only is stmt:
-            lane = self.claimed.claim("lane")
-            self.lines.define(depth, lane, f"const int32_t {lane} = raot_lane();")
-            after = replace(after, names={**after.names, _LANE: lane})
+            names, numbered = dict(after.names), {_LANE: "lane", **self.numbered}
+            for variable, number in numbered.items():
+                names[variable] = self.claimed.claim(number)
+                text = f"const int32_t {names[variable]} = raot_{number}();"
+                self.lines.define(depth, names[variable], text)
+            lets = {d: name for d, name in after.lets.items() if d.symbols.isdisjoint(numbered)}
+            after = replace(after, names=names, lets=lets)
         return replace(after, own=scope.own)
 
     def reserve(self, buffer: Buffer, scope: Scope, depth: int, storage: str = "") -> Scope:
@@ -101,6 +108,7 @@ class DevicePrinter(Printer):
             case "":
                 self._serial(loop, scope, depth)
             case "block":
+                self.numbered[loop.variable] = "block"
                 self._one(loop, "(int32_t)blockIdx.x", scope, depth)
             case "thread":
                 self.inside = True
@@ -157,19 +165,22 @@ class DevicePrinter(Printer):
         self.order = Ordered(loop.body, self.same)
         crowded = [stmt for stmt in loop.body if _is_crowded(stmt)]
         self.only = crowded[0] if len(crowded) == 1 else None
+        self.numbered[loop.variable] = "warp"
         inner = replace(scope, names={**scope.names, _LANE: lane}, own=False)
         self._one(loop, f"(int32_t)threadIdx.x / {LANES}", inner, depth)
 
 
 def _is_crowded(loop: Stmt) -> bool:
-    """Whether threads wait for each other in a serial loop, and columns of a factor are neighbors
-    in memory: each thread copies it from several addresses, and registers are few."""
+    """Whether threads wait for each other in a serial loop and multiply matrices, whose sums and
+    addresses take most registers."""
     if not isinstance(loop, For) or loop.axis:
         return False
     inner = [*walk(loop.body)]
     calls = (stmt.kernel.name for stmt in inner if isinstance(stmt, Micro))
     waits = any(isinstance(stmt, Barrier) for stmt in inner)
-    return waits and any(name.startswith("raot_load_right_steps_") for name in calls)
+    return waits and any(
+        name.startswith(("raot_load_left_", "raot_load_right_steps_")) for name in calls
+    )
 
 
 def launch_body(

@@ -153,6 +153,8 @@ def _read(stmt: Stmt) -> Iterator[str]:
 COPIES = frozenset(kernel.name for kernel in (*mma.COPIES, *mma_bytes.COPIES, *mma_tf32.COPIES))
 MOST = 16
 """Iterations of a loop that is unrolled for its addresses alone."""
+DISTANCES = frozenset(("near", "far"))
+"""Sizes of micro-kernels that are numbers in the addresses of instructions."""
 LONG = 1
 """Iterations up to which compilers take a loop apart."""
 
@@ -198,6 +200,9 @@ def _indices(body: tuple[Stmt, ...], *, operands: bool) -> frozenset[str]:
             names = stmt.value.symbols
             rests_on[stmt.name] = names.union(*(rests_on.get(name, ()) for name in names))
         micro = operands and isinstance(stmt, Micro)
+        if operands and isinstance(stmt, Micro):
+            pairs = zip(stmt.kernel.sizes, stmt.sizes, strict=True)
+            used.update(*(size.symbols for name, size in pairs if name in DISTANCES))
         for buffer, index in _places(stmt):
             if buffer.scope in (LANE, REGISTER) or (micro and buffer.scope == SHARED):
                 used.update(*(dim.symbols for dim in index[buffer.scope == LANE :]))

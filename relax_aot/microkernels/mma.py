@@ -24,12 +24,12 @@ ORDERS: Parameters = {
 """Whether the elements of a line or those of a step are neighbors in memory."""
 LOADS = micro_kernels(
     "mma.cuh",
-    f"""pitch 16..~40 by 8, lane_row 8..~24 by 8
+    f"""pitch 16..~40 by 8, far 0..~64 by 8, lane_row 8..~24 by 8
     kernel @raot_load_${{side}}${{order}}_$T(
-      %from: $T[span(16 * pitch, 16 * 1)]
+      %from: $T[far + span(16 * pitch, 16 * 1)]
     ) -> (%to: $T[{LANES - 1} * lane_row + 8]) {{
       for r in 0..16, k in 0..16 {{
-        %to[lane_row * (r % 8 * 4 + k % 8 // 2) + $place] = %from[$from]
+        %to[lane_row * (r % 8 * 4 + k % 8 // 2) + $place] = %from[far + $from]
       }}
     }}""",
     ORDERS, SIDES, HALVES,
@@ -56,11 +56,11 @@ PRODUCTS = micro_kernels(
 WIDTHS: Parameters = {"width": ("8", "4", "2"), "of": ("", "4", "2")}
 COPIES = micro_kernels(
     "mma.cuh",
-    """count 0..$width, ahead 0..~64 by $width, far 0..~64 by $width
-    kernel @raot_copy_async${of}_$T(%from: $T[min(1, count) * ahead + count]) ->
+    """count 0..$width, ahead 0..~64 by $width, near 0..~32 by $width, far 0..~64 by $width
+    kernel @raot_copy_async${of}_$T(%from: $T[min(1, count) * (ahead + near) + count]) ->
       (%to: $T[far + $width]) {
       for i in 0..$width {
-        %to[far + i] = select((index(i) < index(count)), %from[ahead + i], 0.0:$T)
+        %to[far + i] = select((index(i) < index(count)), %from[ahead + near + i], 0.0:$T)
       }
     }""",
     HALVES,

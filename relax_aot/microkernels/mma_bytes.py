@@ -18,12 +18,12 @@ SIDES: Parameters = {
 """Elements of a lane: rows before steps on the left, steps before columns on the right."""
 LOADS = micro_kernels(
     "mma_bytes.cuh",
-    f"""pitch 32..~80 by 16, lane_row 16..~48 by 16
+    f"""pitch 32..~80 by 16, far 0..~64 by 16, lane_row 16..~48 by 16
     kernel @raot_load_${{side}}_$T(
-      %from: $T[span(16 * pitch, 32 * 1)]
+      %from: $T[far + span(16 * pitch, 32 * 1)]
     ) -> (%to: $T[{LANES - 1} * lane_row + 16]) {{
       for r in 0..16, k in 0..32 {{
-        %to[lane_row * (r % 8 * 4 + k % 16 // 4) + $place] = %from[r * pitch + k]
+        %to[lane_row * (r % 8 * 4 + k % 16 // 4) + $place] = %from[far + r * pitch + k]
       }}
     }}""",
     SIDES, BYTES,
@@ -88,10 +88,11 @@ LINE_SUMS = (
 lane has those of its sums: two rows, or two columns of two matrices."""
 COPIES = micro_kernels(
     "mma_bytes.cuh",
-    """count 0..16, ahead 0..~64 by 16, far 0..~64 by 16
-    kernel @raot_copy_async_$T(%from: $T[min(1, count) * ahead + count]) -> (%to: $T[far + 16]) {
+    """count 0..16, ahead 0..~64 by 16, near 0..~32 by 16, far 0..~64 by 16
+    kernel @raot_copy_async_$T(%from: $T[min(1, count) * (ahead + near) + count]) ->
+      (%to: $T[far + 16]) {
       for i in 0..16 {
-        %to[far + i] = select((index(i) < index(count)), %from[ahead + i], 0:$T)
+        %to[far + i] = select((index(i) < index(count)), %from[ahead + near + i], 0:$T)
       }
     }""",
     BYTES,

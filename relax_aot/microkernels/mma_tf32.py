@@ -23,12 +23,12 @@ ORDERS: Parameters = {
 """Whether the elements of a line or those of a step are neighbors in memory."""
 LOADS = micro_kernels(
     "mma_tf32.cuh",
-    f"""pitch 20..~40 by 4, lane_row 4..~12 by 4
+    f"""pitch 20..~40 by 4, far 0..~64 by 4, lane_row 4..~12 by 4
     kernel @raot_load_${{side}}${{order}}_f32(
-      %from: f32[$span]
+      %from: f32[far + $span]
     ) -> (%to: f32[{LANES - 1} * lane_row + 4]) {{
       for r in 0..16, k in 0..8 {{
-        local x: f32 = %from[$from]
+        local x: f32 = %from[far + $from]
         local bits: u32 = ((cast(x, u32, bits) + 4096:u32) & 4294959104:u32)
         local rounded: f32 = cast(bits, f32, bits)
         %to[lane_row * (r % 8 * 4 + k % 4) + $place] = select((x == x), rounded, x)
@@ -56,10 +56,11 @@ PRODUCTS = micro_kernels(
 )
 COPIES = micro_kernels(
     "mma_tf32.cuh",
-    """count 0..4, ahead 0..~64 by 4, far 0..~64 by 4
-    kernel @raot_copy_async_f32(%from: f32[min(1, count) * ahead + count]) -> (%to: f32[far + 4]) {
+    """count 0..4, ahead 0..~64 by 4, near 0..~32 by 4, far 0..~64 by 4
+    kernel @raot_copy_async_f32(%from: f32[min(1, count) * (ahead + near) + count]) ->
+      (%to: f32[far + 4]) {
       for i in 0..4 {
-        %to[far + i] = select((index(i) < index(count)), %from[ahead + i], 0.0:f32)
+        %to[far + i] = select((index(i) < index(count)), %from[ahead + near + i], 0.0:f32)
       }
     }""",
 )

@@ -31,9 +31,10 @@ kernel @dot_LEFT_RIGHT(
       reserve %row_sums: i32[32, 2] in lane
       reserve %column_sums: i32[32, 4] in lane
       for l in 0..32 parallel(lane) {
-        micro raot_copy_async_LEFT(%left_tile[l // 2, l % 2 * 16], %x[l // 2, l % 2 * 16]) [n, 0, 0]
+        micro raot_copy_async_LEFT(
+          %left_tile[l // 2, l % 2 * 16], %x[l // 2, l % 2 * 16]) [n, 0, 0, 0]
         micro raot_copy_async_RIGHT(
-          %right_tile[l // 2, l % 2 * 16], %w[l // 2, l % 2 * 16]) [16, 0, 0]
+          %right_tile[l // 2, l % 2 * 16], %w[l // 2, l % 2 * 16]) [16, 0, 0, 0]
         for i in 0..2 {
           %left_sums[l, i] = 0:i32
           %right_sums[l, i] = 0:i32
@@ -44,8 +45,8 @@ kernel @dot_LEFT_RIGHT(
       }
       micro raot_wait_copies() []
       barrier warp
-      micro raot_load_left_LEFT(%left[0, 0], %left_tile[0, 0]) [48, 16]
-      micro raot_load_right_RIGHT(%right[0, 0], %right_tile[0, 0]) [48, 16]
+      micro raot_load_left_LEFT(%left[0, 0], %left_tile[0, 0]) [48, 0, 16]
+      micro raot_load_right_RIGHT(%right[0, 0], %right_tile[0, 0]) [48, 0, 16]
       for i in 0..2 {
         micro raot_mma_m16n8k32_LEFT_RIGHT(
           %sums[0, i, 0], %left[0, 0], %right[0, i * 8]) [8, 16, 16]

@@ -134,13 +134,13 @@ kernel @dot(%x: f32[16, 8], %w: f32[8, 16], %some: f32[4]) -> (%y: f32[16, 16], 
           %sums[l, 1, i] = 0.0:f32
         }
         if (index(l) == index(0)) {
-          micro raot_copy_async_f32(%part[0], %some[0]) [n, 0, 0]
+          micro raot_copy_async_f32(%part[0], %some[0]) [n, 0, 0, 0]
         }
       }
       micro raot_wait_copies() []
       barrier warp
-      micro raot_load_leftORDER_f32(%left[0, 0], %left_tile[0, 0]) [PITCH, 4]
-      micro raot_load_rightORDER_f32(%right[0, 0], %right_tile[0, 0]) [PITCH, 4]
+      micro raot_load_leftORDER_f32(%left[0, 0], %left_tile[0, 0]) [PITCH, 0, 4]
+      micro raot_load_rightORDER_f32(%right[0, 0], %right_tile[0, 0]) [PITCH, 0, 4]
       for i in 0..2 {
         micro raot_mma_m16n8k8_f32(%sums[0, i, 0], %left[0, 0], %right[0, i * 2]) [8, 4, 4]
       }

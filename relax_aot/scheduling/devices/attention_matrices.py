@@ -420,19 +420,17 @@ class _Launch:
         """The products of queries and a block of keys."""
         w = self.w
         with w.range("j", self.size.keys // STEPS) as j, w.range("k", self.depth // STEPS) as k:
-            source = keys.shared[keys.place(ZERO, j * STEPS, k * STEPS)]
-            self._product(memory.scores, [memory.queries], keys, source, j, k)
+            behind = keys.place(ZERO, j * STEPS, k * STEPS)
+            self._product(memory.scores, [memory.queries], keys, behind, j, k)
 
     def _product(
-        self, sums: Buffer, left: Sequence[Buffer], side: Side, source: Load, j: Dim, k: Dim
-    ) -> None:
+        self, sums: Buffer, left: Sequence[Buffer], side: Side, behind: Sequence[Dim],
+        j: Dim, k: Dim,
+    ) -> None:  # fmt: skip
         """Adds products of sixteen steps for sixteen columns, from pair `j` of matrices on."""
-        w, kind = self.w, self.kind.value
+        w = self.w
         right = w.reserve("right", self.kind, "lane", LANES, VECTOR)
-        w.micro(
-            f"raot_load_right{side.order}_{kind}", to=right, **{"from": source}, pitch=side.pitch,
-            lane_row=VECTOR,
-        )  # fmt: skip
+        side.read(w, "right", ZERO, behind, right[(ZERO, ZERO)], VECTOR)
         with w.range("m", self.size.matrices) as m, w.range("n", 2) as n:
             total = sums[(ZERO, m, j * 2 + n, ZERO)]
             for one in left:
@@ -535,13 +533,12 @@ class _Launch:
         """Adds the values of a block of keys, weighted by the powers of their scores."""
         w = self.w
         with w.range("j", self.width // STEPS) as j:
-            first = values.shared[values.place(ZERO, j * STEPS, ZERO)]
-            self._add_first(memory, values, first, j)
+            self._add_first(memory, values, j)
             with w.range("k", self.size.keys // STEPS, 1) as k:
-                source = values.shared[values.place(ZERO, j * STEPS, k * STEPS)]
-                self._product(memory.sums, memory.parts, values, source, j, k)
+                behind = values.place(ZERO, j * STEPS, k * STEPS)
+                self._product(memory.sums, memory.parts, values, behind, j, k)
 
-    def _add_first(self, memory: Registers, values: Side, source: Load, j: Dim) -> None:
+    def _add_first(self, memory: Registers, values: Side, j: Dim) -> None:
         """Adds the values of the first keys. Their products begin with 0; sums that were made below
         another maximum are multiplied by the factor where they are added."""
         w, (lanes, count, _, own) = self.w, memory.sums.shape
@@ -557,7 +554,8 @@ class _Launch:
 
         with each() as place:
             w.add(Store(first, place, ZERO_F32))
-        self._product(first, memory.parts, values, source, ZERO, ZERO)
+        behind = values.place(ZERO, j * STEPS, ZERO)
+        self._product(first, memory.parts, values, behind, ZERO, ZERO)
         with each() as (lane, m, t, n):
             total = memory.sums[(lane, m, j * first.shape[2] + t, n)]
             factor = memory.factor[(lane, m * 2 + n // 2)]

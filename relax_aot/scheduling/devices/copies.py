@@ -42,12 +42,16 @@ from relax_aot.scheduling.devices.operands import (
     split,
 )
 from relax_aot.scheduling.devices.window_bits import bits_of, have_bits, is_set, quotient
+from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.writer import Writer
 
 BYTES = 16
 """What a thread copies at once."""
 SIZES = (BYTES, 8, 4)
 """What it can copy without waiting."""
+REACH = 1024
+"""Bytes that are part of the address of a copy. Of numbers above about 2 KB compilers make another
+address."""
 STEP_PAD = 8
 """Floats between steps whose lines are neighbors: four of them are read by eight lanes each."""
 VECTOR = 8
@@ -134,6 +138,18 @@ class Side:
                 self._vector(w, batch, to, place, far, first, ends, (lane, e), whole=whole)
             else:
                 self._gather(w, batch, to, place, first, ends, whole=whole)
+
+    def read(
+        self, w: Writer, role: str, line: Dim, behind: Sequence[Dim], to: Load, lane_row: int
+    ) -> None:
+        """Loads a matrix to registers of which a lane has `lane_row` elements. How far it is behind
+        the first one from `line` on is apart from the address, which threads compute once. `role`:
+        `left` or `right`."""
+        w.micro(
+            f"raot_load_{role}{self.order}_{self.kind.value}", to=to, pitch=self.pitch,
+            far=row_major(behind, self.shared.shape), lane_row=lane_row,
+            **{"from": self.shared[self.place(ZERO, line, ZERO)]},
+        )  # fmt: skip
 
     def opened(self, w: Writer, warp: Dim, threads: int, batch: At, first: Dim) -> Side:
         """The side with words for the pixels of half precision that each lane copies, if it has any
@@ -228,9 +244,10 @@ class Side:
         """Whether all steps of a part are of one pixel of a window."""
         return whole_chunks(self.product.steps, self.steps, bounds)
 
-    def _ahead(self, w: Writer, position: Dim) -> Dim:
-        """How far the element of a step is ahead of that of the first one, which is the same for
-        all threads. Loops whose elements follow each other are one axis."""
+    @property
+    def _axes(self) -> list[tuple[str, Dim, Dim]]:
+        """The name, size and stride of the axes of steps in memory, the innermost one first. Loops
+        whose elements follow each other are one axis."""
         axes: list[tuple[str, Dim, Dim]] = []
         for loop in reversed(self.product.steps):
             name, size, step = loop.variable, loop.extent, step_of(self.load, loop.variable)
@@ -238,11 +255,22 @@ class Side:
                 _, inner, step = axes.pop()
                 size *= inner
             axes.append((name, size, step))
+        return axes
+
+    def _ahead(self, w: Writer, position: Dim) -> Dim:
+        """How far the element of a step is ahead of that of the first one."""
+        axes = self._axes
         ahead, names = ZERO, [name for name, _, _ in axes[1:]]
         for (_, size, step), outer in zip(axes, names, strict=False):
             before = w.short(outer, quotient(position, size))
             ahead, position = ahead + (position - before * size) * step, before
         return ahead + position * axes[-1][2]
+
+    def _first(self, apart: Dim) -> dict[str, Dim]:
+        """The loop variables of the first step, and so many elements behind it."""
+        *outer, inner = self.product.steps
+        at = {loop.variable: loop.start for loop in outer}
+        return {**at, inner.variable: inner.start + apart}
 
     def _pixel(
         self, w: Writer, line: At, step: Pair, own: Pair
@@ -252,8 +280,7 @@ class Side:
         its part, and its position. `own`: the lane, and the number of its chunk."""
         place, position = step
         steps, apart = self.product.steps, place if self._one_pixel(w.bounds) else ZERO
-        at = {**line, **{loop.variable: loop.start for loop in steps}}
-        at[steps[-1].variable] += apart
+        at = {**line, **self._first(apart)}
         ahead = self._ahead(w, position - apart)
         if self.open is None:
             exact = {**line, **self._steps_at(w, place, position)}
@@ -261,17 +288,53 @@ class Side:
         number = w.short("number", quotient(position - apart, steps[-1].extent))
         return at, ahead, [is_set(self.open[own], number)]
 
+    def _element(
+        self, w: Writer, batch: At, line: Dim, place: Pair, far: Pair, first: Pair,
+        exact: tuple[bool, ...],
+    ) -> tuple[dict[str, Dim], Dim]:  # fmt: skip
+        """The element in the place of a chunk in the first part, and how far ahead of it that of
+        this part is, of a factor that has no windows. Of chunks whose distance is part of an
+        instruction, or where addresses are not apart, the element is that of the first chunk of the
+        thread. `exact`: the axes that end with a part."""
+        shifts, ahead = [ZERO, ZERO], ZERO
+        for axis, loops in enumerate((self.loops, self.product.steps)):
+            step = stride(self.load, loops[0].variable) if len(loops) == 1 else None
+            if axis == 0 and step is not None and self.apart and self.zeros:
+                line, ahead = place[0], first[0] * step
+            if step is None or not step.is_constant or not exact[axis]:
+                continue
+            if not self.apart or self._is_near(far[axis] * step, w.bounds):
+                shifts[axis] = far[axis]
+                ahead += far[axis] * step
+        at = {**batch, **split(w, self.loops, line - shifts[0])}
+        position = place[1] + first[1]
+        if self.zeros or not self.apart:
+            return {**at, **self._steps_at(w, place[1], position - shifts[1])}, ahead
+        axes = self._axes
+        one_axis = len(axes) == 1 or simplify(axes[0][1] % self.steps, w.bounds) == 0
+        own = place[1] if one_axis else ZERO
+        return {**at, **self._first(own - shifts[1])}, ahead + self._ahead(w, position - own)
+
+    def _is_near(self, distance: Dim, bounds: Bounds) -> bool:
+        """Whether a distance between elements, which is a number, is part of an instruction."""
+        return greatest(distance, bounds) * self.kind.bytes <= REACH
+
+    def _near(self, ahead: Dim, numbers: frozenset[str], bounds: Bounds) -> Dim:
+        """The part of a distance that is part of an instruction. `numbers`: the variables of loops
+        that compilers unroll."""
+        terms = [Dim((term,)) for term in ahead.terms]
+        known = (one for one in terms if one.symbols <= numbers and self._is_near(one, bounds))
+        return sum(known, ZERO)
+
     def _vector(
         self, w: Writer, batch: At, to: Load, place: Pair, far: Pair, first: Pair, ends: Pair,
         own: Pair, *, whole: bool,
     ) -> None:  # fmt: skip
         """Copies neighbors, as many of them as there are; zeros behind them. How far a part is
-        behind the first one is apart from the address, which threads compute once. Else, and in
-        products with pixels, whose addresses take registers, that of a chunk behind the first chunk
-        of the thread is, where it is a number. Where a part has several pixels, lines beyond the
-        last one are zeros, which takes no other address. `own`: the lane, and the number of its
-        chunk."""
-        loops, steps = self.loops, self.product.steps
+        behind the first one is apart from the address, which threads compute once. Where a part has
+        several pixels, lines beyond the last one are zeros, which takes no other address. `own`:
+        the lane, and the number of its chunk."""
+        loops = self.loops
         positions = [near + start for near, start in zip(place, first, strict=True)]
         even = [
             simplify(stop % size, w.bounds) == 0 or (whole and axis == self.moving)
@@ -296,28 +359,16 @@ class Side:
             count = dim_max(dim_min(ends[along] - positions[along], self.vector), 0)
         if not even[across]:
             count *= dim_max(dim_min(ends[across] - positions[across], 1), 0)
-        ahead, axis = ZERO, self.moving
-        (*outer, inner) = (loops, steps)[axis]
-        step = stride(self.load, inner.variable)
-        one = not outer or (axis == 1 and self._steps_are_one_axis)
-        if self.apart and one and step is not None and (axis or self.zeros):
-            positions[axis] = place[axis]
-            ahead = first[axis] * step
-        if not padded and (self.product.padded or not self.apart):
-            for axis, along_axis in enumerate((loops, steps)):
-                one_loop = len(along_axis) == 1
-                step = stride(self.load, along_axis[0].variable) if one_loop else None
-                if step is not None and step.is_constant and exact[axis]:
-                    positions[axis] -= far[axis]
-                    ahead += far[axis] * step
-        at = {**batch, **split(w, loops, positions[0])}
         if padded:
-            at, ahead, conditions = self._pixel(w, at, (place[1], place[1] + first[1]), own)
+            at = {**batch, **split(w, loops, positions[0])}
+            at, ahead, conditions = self._pixel(w, at, (place[1], positions[1]), own)
         else:
-            at |= self._steps_at(w, place[1], positions[1])
+            at, ahead = self._element(w, batch, positions[0], place, far, first, exact)
         if conditions and not even[1]:
-            conditions.append(below(place[1] + first[1], ends[1]))
+            conditions.append(below(positions[1], ends[1]))
             count = Dim.of(self.vector)
+        numbers = own[1].symbols | to.index[0].symbols
+        near = ZERO if padded or pixels_apart else self._near(ahead, numbers, w.bounds)
         of = "" if self.vector == self.width else str(self.vector)
         zero = conditions and self.fill.value == 0
         if zero:
@@ -326,12 +377,12 @@ class Side:
             w.add(Bind(name, chosen, ZERO, Dim.of(self.vector), "clamped"))
             w.bounds = w.bounds.with_value(name, ZERO, Dim.of(self.vector))
             count = Dim.of(name)
-        apart = self.place(ZERO, *((ZERO, ZERO) if self.apart else far))
+        apart = self.place(to.index[0], *far)
         begin = self.shared[tuple(a - b for a, b in zip(to.index, apart, strict=True))]
         with w.block() as copied:
             w.micro(
                 f"raot_copy_async{of}_{to.dtype.value}", to=begin,
-                count=w.named("count", count), ahead=w.named("ahead", ahead),
+                count=w.named("count", count), ahead=w.named("ahead", ahead - near), near=near,
                 far=row_major(apart, self.shared.shape),
                 **{"from": moved(self.load, at)},
             )  # fmt: skip

@@ -42,6 +42,9 @@ from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
 
+MOST_COPIES = 4
+"""Vectors that a thread copies at once without most of its registers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -61,6 +64,12 @@ class Tile:
     @property
     def threads(self) -> int:
         return self.warps[0] * self.warps[1] * LANES
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a thread copies so many vectors of both factors that addresses take most of its
+        registers."""
+        return (self.rows + self.columns) * self.steps > MOST_COPIES * VECTOR * self.threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +176,6 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     free = product.found.zeros == (0, 0) and kind is not DType.F32
     large = tiles.large if free else tiles.narrow
     small = tiles.rounding if kind is DType.F32 else tiles.small if kind.is_half else tiles.short
-    rows = vectors(product, product.found.left, product.rows, bounds)[1]
-    apart = product.steps not in rows  # rows of the left factor are neighbors
-    addresses = apart or product.padded or simplify(extent(product.rows), bounds).is_constant
-    if kind.is_half and addresses:
-        small = tiles.medium  # compilers keep more addresses, for which there are no registers
     large, small = (tiles.wide, tiles.medium) if short else (large, small)
     blocks = product.blocks(large.rows, large.columns)
     many = simplify(dim_min(blocks // tiles.enough, 1), bounds)
@@ -199,17 +203,17 @@ def _stored(product: Product, load: Load, kind: DType) -> bool:
     return value.dtype is kind and isinstance(value, Load | Cast)
 
 
-def _halves(w: Writer, parts: Dim, *, windows: bool) -> Iterator[tuple[Dim, Dim, Expr | bool]]:
+def _halves(w: Writer, parts: Dim, *, apart: bool) -> Iterator[tuple[Dim, Dim, Expr | bool]]:
     """All parts in their order, each with the half of shared memory that it is in, and whether
-    another one follows. Two parts are no loop, so that compilers know all their addresses. Where
-    the number of parts of `windows` is known and odd, the last one is behind the loop, in which
-    nothing is tested then. Other products have no registers for it."""
+    another one follows. Two parts are no loop, so that compilers know all their addresses. `apart`:
+    where the number of parts is known and odd, the last one is behind the loop, in which nothing is
+    tested then. Others have no registers for it."""
     known = parts.constant if parts.is_constant else 0
     if 0 < known <= 2:
         for number in range(known):
             yield Dim.of(number), Dim.of(number), number + 1 < known
         return
-    odd, even = windows and known % 2 == 1, simplify(parts % 2, w.bounds) == 0
+    odd, even = apart and known % 2 == 1, simplify(parts % 2, w.bounds) == 0
     pairs = simplify(parts // 2 if odd else ceildiv(parts, 2), w.bounds)
     with w.range("pair", pairs) as pair, w.range("half", 2) as half:
         part = pair * 2 + half
@@ -239,8 +243,7 @@ class _Launch:
         w, product, tile = self.w, self.product, self.tile
         grid = simplify(product.blocks(tile.rows, tile.columns) * chosen, w.bounds)
         with w.range("block", grid, axis="block") as block:
-            row, column, batch = product.place(w, block, tile.rows, tile.columns)
-            at = split(w, product.batch, batch)
+            place = self._place(block)
             loads, names = (product.found.left, product.found.right), ("left", "right")
             left, right = (
                 side_of(w, product, load, kind, (lines, self.steps), name)
@@ -253,16 +256,30 @@ class _Launch:
                 )
             )
             with w.range("warp", tile.threads // LANES, axis="warp") as warp:
-                self._warp((left, right), (row, column), warp, at)
+                self._warp((left, right), block, place, warp)
 
-    def _warp(self, sides: tuple[Side, Side], start: tuple[Dim, Dim], warp: Dim, batch: At) -> None:
-        """`start`: the first row and column of the tile."""
+    def _place(self, block: Dim) -> tuple[tuple[Dim, Dim], At]:
+        """The first row and column of the tile of a block, and its matrices of the batch."""
+        w, product, tile = self.w, self.product, self.tile
+        row, column, batch = product.place(w, block, tile.rows, tile.columns)
+        return (row, column), split(w, product.batch, batch)
+
+    def _own(self, sides: tuple[Side, Side], warp: Dim) -> tuple[Dim, Dim]:
+        """The first row and column of a warp in its tile."""
+        w, tile = self.w, self.tile
+        row, column = warp // tile.warps[1] * tile.own[0], warp % tile.warps[1] * tile.own[1]
+        left, right = (f"own_{side.name}" for side in sides)
+        return w.named(left, row), w.named(right, column)
+
+    def _warp(
+        self, sides: tuple[Side, Side], block: Dim, place: tuple[tuple[Dim, Dim], At], warp: Dim
+    ) -> None:
+        """`place`: that of the block. Behind the loop over parts, places are computed again, so
+        that no register holds them meanwhile."""
         w, tile, product, unit = self.w, self.tile, self.product, self.unit
+        start, batch = place
         own = [count // size for count, size in zip(tile.own, (ROWS, COLUMNS), strict=True)]
-        places = (warp // tile.warps[1] * tile.own[0], warp % tile.warps[1] * tile.own[1])
-        first = tuple(
-            w.named(f"own_{side.name}", at) for side, at in zip(sides, places, strict=True)
-        )
+        first = self._own(sides, warp)
         sums = w.reserve("sums", unit.total, "lane", LANES, *own, 4)
         factors = (
             w.reserve("left", unit.left, "lane", LANES, own[0], unit.width),
@@ -282,7 +299,8 @@ class _Launch:
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
             self._copy(sides, start, warp, batch, ZERO, ZERO, stop=lead if whole else total)
-        for part, half, another in _halves(w, parts, windows=product.padded is not None):
+        apart = product.padded is not None and not tile.crowded
+        for part, half, another in _halves(w, parts, apart=apart):
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))
             if another is not False:
@@ -292,6 +310,8 @@ class _Launch:
             with w.range("k", self.steps // unit.steps) as k:
                 self._multiply(sides, first, half, k * unit.steps, factors, sums, zeros)
         zeros.subtract(sums, parts * self.steps if product.padded else total)
+        start, batch = self._place(block)
+        first = self._own(sides, warp)
         with w.range("lane", LANES, axis="lane") as lane:
             finish_sums(w, product, batch, *self._results(sides, start, first, sums, lane))
 
@@ -349,12 +369,8 @@ class _Launch:
         widths = [int(prod(buffer.shape[1:])) for buffer in (*factors, sums)]
         for side, own, factor, lane_row in zip(sides, first, factors, widths, strict=False):
             with w.range("n", factor.shape[1]) as n:
-                source = side.shared[side.place(half, own + n * ROWS, step)]
-                w.micro(
-                    f"raot_load_{side.name}{side.order}_{side.kind.value}",
-                    to=factor[(ZERO, n, ZERO)], pitch=side.pitch, lane_row=lane_row,
-                    **{"from": source},
-                )  # fmt: skip
+                to = factor[(ZERO, n, ZERO)]
+                side.read(w, side.name, own, side.place(half, n * ROWS, step), to, lane_row)
                 zeros.add(side.name, n, factor, lane_row)
         with w.range("i", sums.shape[1]) as i, w.range("j", sums.shape[2]) as j:
             w.micro(

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lane.cuh - the number of a thread in its warp, for CUDA devices. */
+/* lane.cuh - the numbers of a thread in its warp, of the warp and of the block, for CUDA devices. */
 #ifndef RAOT_LANE_CUH
 #define RAOT_LANE_CUH
 
@@ -16,6 +16,32 @@ static inline int32_t raot_lane(void)
     return lane;
 #else
     return (int32_t)threadIdx.x % 32;
+#endif
+}
+
+/* As threadIdx.x / 32, and not known to be the same. */
+static inline int32_t raot_warp(void)
+{
+#if defined(__CUDA_ARCH__)
+    uint32_t thread;
+
+    asm("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return (int32_t)((thread - (uint32_t)raot_lane()) / 32u);
+#else
+    return (int32_t)threadIdx.x / 32;
+#endif
+}
+
+/* As blockIdx.x, and not known to be the same. */
+static inline int32_t raot_block(void)
+{
+#if defined(__CUDA_ARCH__)
+    int32_t block;
+
+    asm("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+#else
+    return (int32_t)blockIdx.x;
 #endif
 }
 

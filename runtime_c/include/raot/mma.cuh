@@ -18,35 +18,50 @@
 #define RAOT_MMA 0
 #endif
 
-/* Four matrices of eight by eight; each lane gives the address of a row. */
-static inline void raot_load_matrices(void *to, const void *row)
+#if RAOT_MMA
+/* An address in shared memory, so many bytes behind another one, which compilers compute once. So
+   numbers are parts of instructions, and not in registers. */
+static inline uint32_t raot_shared_address(const void *at, int32_t behind)
+{
+    uint32_t address = (uint32_t)__cvta_generic_to_shared(at);
+
+    asm("" : "+r"(address));
+    return address + (uint32_t)behind;
+}
+#endif
+
+/* Four matrices of eight by eight; each lane gives the address of a row, which is so many bytes
+   behind `row`. */
+static inline void raot_load_matrices(void *to, const void *row, int32_t behind)
 {
 #if RAOT_MMA
     uint32_t *const r = static_cast<uint32_t *>(to);
 
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "r"(raot_shared_address(row, behind))
                  : "memory");
 #else
     (void)to;
     (void)row;
+    (void)behind;
 #endif
 }
 
 /* As raot_load_matrices, each matrix with rows and columns exchanged. */
-static inline void raot_load_transposed(uint16_t *to, const uint16_t *row)
+static inline void raot_load_transposed(uint16_t *to, const uint16_t *row, int32_t behind)
 {
 #if RAOT_MMA
     uint32_t *const r = reinterpret_cast<uint32_t *>(to);
 
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "r"(raot_shared_address(row, behind))
                  : "memory");
 #else
     (void)to;
     (void)row;
+    (void)behind;
 #endif
 }
 
@@ -69,14 +84,14 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
 
 #define RAOT_LOAD_MATRIX(N, FORM, ROW, COLUMN, LINE, STEP, AFTER_ROW) \
     static inline void raot_load_##N(uint16_t *to, const uint16_t *from, int32_t pitch, \
-                                     int32_t lane_row) \
+                                     int32_t far, int32_t lane_row) \
     { \
         (void)lane_row; \
         if (RAOT_MMA) { \
             const int32_t lane = (int32_t)threadIdx.x % 32; \
-            raot_load_##FORM(to, from + (ROW) * pitch + (COLUMN)); \
+            raot_load_##FORM(to, from + (ROW) * pitch + (COLUMN), far * 2); \
         } else { \
-            raot_load_elements(to, from, LINE, STEP, AFTER_ROW); \
+            raot_load_elements(to, from + far, LINE, STEP, AFTER_ROW); \
         } \
     }
 
@@ -139,32 +154,34 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
     }
 #endif
 
-/* Copies `count` of BYTES to shared memory, zeros behind them. Both are aligned to BYTES. What was
-   copied is there behind raot_wait_copies and a barrier. Vectors of 16 bytes pass by the cache of
-   a multiprocessor. */
+/* Copies `count` elements to shared memory, zeros behind them: BYTES in all, to which both addresses
+   are aligned. What was copied is there behind raot_wait_copies and a barrier. Vectors of 16 bytes
+   pass by the cache of a multiprocessor. `ahead` + `near`: how far the elements are behind `from`;
+   `far`: how far their place is behind `to`. Compilers add `ahead` to an address once, and make
+   `near` and `far`, which are numbers, parts of instructions. */
 #if RAOT_MMA
-#define RAOT_COPY_BYTES(BYTES, CACHE) \
-    static inline void raot_copy_bytes##BYTES(void *to, const void *from, int32_t count) \
+#define RAOT_COPY_ASYNC(N, T, BYTES, CACHE) \
+    static inline void raot_copy_async##N(T *to, const T *from, int32_t count, int32_t ahead, \
+                                          int32_t near, int32_t far) \
     { \
+        const T *at; \
+        asm("{ .reg .s64 a; mul.wide.s32 a, %1, %3; add.s64 %0, %2, a; }" \
+            : "=l"(at) \
+            : "r"(ahead), "l"(from), "n"(sizeof(T))); \
         asm volatile("cp.async." #CACHE ".shared.global [%0], [%1], " #BYTES ", %2;" \
                      : \
-                     : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(count) \
+                     : "r"(raot_shared_address(to, far * (int32_t)sizeof(T))), "l"(at + near), \
+                       "r"(count * (int32_t)sizeof(T)) \
                      : "memory"); \
     }
 #else
-#define RAOT_COPY_BYTES(BYTES, CACHE) \
-    static inline void raot_copy_bytes##BYTES(void *to, const void *from, int32_t count) \
+#define RAOT_COPY_ASYNC(N, T, BYTES, CACHE) \
+    static inline void raot_copy_async##N(T *to, const T *from, int32_t count, int32_t ahead, \
+                                          int32_t near, int32_t far) \
     { \
-        raot_copy_later(to, from, count, BYTES); \
+        raot_copy_later(to + far, from + ahead + near, count * (int32_t)sizeof(T), BYTES); \
     }
 #endif
-
-#define RAOT_COPY_ASYNC(N, T, BYTES) \
-    static inline void raot_copy_async##N(T *to, const T *from, int32_t count, int32_t ahead, \
-                                          int32_t far) \
-    { \
-        raot_copy_bytes##BYTES(to + far, from + ahead, count * (int32_t)sizeof(T)); \
-    }
 
 /* clang-format on */
 
@@ -183,10 +200,6 @@ static inline void raot_copy_later(void *to, const void *from, int32_t count, in
     }
 #endif
 }
-
-RAOT_COPY_BYTES(4, ca)
-RAOT_COPY_BYTES(8, ca)
-RAOT_COPY_BYTES(16, cg)
 
 static inline void raot_wait_copies(void)
 {
@@ -221,11 +234,11 @@ RAOT_LOAD_MATRIX_OF(f16)
 RAOT_LOAD_MATRIX_OF(bf16)
 RAOT_MMA_OF(f16)
 RAOT_MMA_OF(bf16)
-RAOT_COPY_ASYNC(_f16, uint16_t, 16)
-RAOT_COPY_ASYNC(_bf16, uint16_t, 16)
-RAOT_COPY_ASYNC(4_f16, uint16_t, 8)
-RAOT_COPY_ASYNC(4_bf16, uint16_t, 8)
-RAOT_COPY_ASYNC(2_f16, uint16_t, 4)
-RAOT_COPY_ASYNC(2_bf16, uint16_t, 4)
+RAOT_COPY_ASYNC(_f16, uint16_t, 16, cg)
+RAOT_COPY_ASYNC(_bf16, uint16_t, 16, cg)
+RAOT_COPY_ASYNC(4_f16, uint16_t, 8, ca)
+RAOT_COPY_ASYNC(4_bf16, uint16_t, 8, ca)
+RAOT_COPY_ASYNC(2_f16, uint16_t, 4, ca)
+RAOT_COPY_ASYNC(2_bf16, uint16_t, 4, ca)
 
 #endif

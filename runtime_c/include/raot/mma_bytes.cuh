@@ -11,6 +11,7 @@
 #define RAOT_MMA_BYTES_CUH
 
 #include "integer.h"
+#include "lane.cuh"
 #include "mma.cuh"
 
 #if defined(__CUDA_ARCH__)
@@ -35,18 +36,18 @@ static inline void raot_copy_word(void *to, const void *from)
 
 #define RAOT_LOAD_BYTES(SIDE, N, T, ROW, COLUMN, AFTER_ROW) \
     static inline void raot_load_##SIDE##_##N(T *to, const T *from, int32_t pitch, \
-                                              int32_t lane_row) \
+                                              int32_t far, int32_t lane_row) \
     { \
         const int32_t lane = (int32_t)threadIdx.x % 32; \
         (void)lane_row; \
         if (RAOT_MMA) { \
-            raot_load_matrices(to, from + (ROW) * pitch + 2 * (COLUMN)); \
+            raot_load_matrices(to, from + (ROW) * pitch + 2 * (COLUMN), far); \
         } else { \
             for (int32_t n = 0; n < 4; n++) { \
                 const int32_t row = lane / 4 + n % 2 * 8; \
                 const int32_t k = lane % 4 * 4 + n / 2 * 16; \
                 raot_copy_word(to + n % 2 * (AFTER_ROW) + n / 2 * (12 - (AFTER_ROW)), \
-                               from + row * pitch + k); \
+                               from + row * pitch + k + far); \
             } \
         } \
     }
@@ -168,7 +169,7 @@ static inline void raot_total_left_i32(int32_t *to, const int32_t *from, int32_t
 static inline void raot_total_right_i32(int32_t *to, const int32_t *from, int32_t from_row,
                                         int32_t to_row)
 {
-    const int32_t lane = (int32_t)threadIdx.x % 32;
+    const int32_t lane = raot_lane();
     int32_t own[2];
 
     (void)to_row;
@@ -183,7 +184,7 @@ static inline void raot_total_right_i32(int32_t *to, const int32_t *from, int32_
     RAOT_LOAD_BYTES(right, N, T, lane % 8 + RAOT_HALF(16), RAOT_HALF(8), 8) \
     RAOT_ADD_BYTES(left, N, T, P, 0, 2, 1)                                  \
     RAOT_ADD_BYTES(right, N, T, P, 0, 1, 2)                                 \
-    RAOT_COPY_ASYNC(_##N, T, 16)
+    RAOT_COPY_ASYNC(_##N, T, 16, cg)
 
 RAOT_BYTES(i8, int8_t, s32)
 RAOT_BYTES(u8, uint8_t, u32)

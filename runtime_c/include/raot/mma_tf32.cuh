@@ -43,31 +43,31 @@ static inline void raot_load_floats(float *to, const float *from, int32_t row, i
 
 #define RAOT_LOAD_FLOATS(N, ROW, COLUMN, AFTER_ROW) \
     static inline void raot_load_##N##_f32(float *to, const float *from, int32_t pitch, \
-                                           int32_t lane_row) \
+                                           int32_t far, int32_t lane_row) \
     { \
         (void)lane_row; \
         if (RAOT_MMA) { \
             const int32_t lane = (int32_t)threadIdx.x % 32; \
-            raot_load_matrices(to, from + (ROW) * pitch + (COLUMN) / 2); \
+            raot_load_matrices(to, from + (ROW) * pitch + (COLUMN) / 2, far * 4); \
             for (int32_t n = 0; n < 4; n++) { \
                 to[n] = raot_round_tf32(to[n]); \
             } \
         } else { \
-            raot_load_floats(to, from, pitch, 1, AFTER_ROW); \
+            raot_load_floats(to, from + far, pitch, 1, AFTER_ROW); \
         } \
     } \
     static inline void raot_load_##N##_steps_f32(float *to, const float *from, int32_t pitch, \
-                                                 int32_t lane_row) \
+                                                 int32_t far, int32_t lane_row) \
     { \
         (void)lane_row; \
-        raot_load_floats(to, from, 1, pitch, AFTER_ROW); \
+        raot_load_floats(to, from + far, 1, pitch, AFTER_ROW); \
     }
 
 /* clang-format on */
 
 RAOT_LOAD_FLOATS(left, lane % 16, RAOT_HALF(16), 1)
 RAOT_LOAD_FLOATS(right, lane % 8 + RAOT_HALF(16), RAOT_HALF(8), 2)
-RAOT_COPY_ASYNC(_f32, float, 16)
+RAOT_COPY_ASYNC(_f32, float, 16, cg)
 
 /* Adds the products of 8 steps: on a device exact ones, added in an order of its own. */
 static inline void raot_mma_m16n8k8_f32(float *sums, const float *left, const float *right,
