@@ -62,10 +62,9 @@ On x86-64 and 64-bit Arm, compilers make vectors of loops over these functions
 (`raot/functions_mve.h`), and subnormal numbers become zero. They have no branches, and one
 operation after the other for every input. So an element has the same bits in a vector and alone.
 Its last bits depend on whether the target has FMA. Cores with FMA and without vectors, such as
-Cortex-M4F and M7, compute `exp`, `sigmoid` and `tanh` so, too, with the same bits and a branch for
-large inputs. `exp_below_zero` is exp(-|x|), as softmax computes powers of what is below its
-greatest element. With `--numerics ordered`, the functions of the table above are used, and
-`exp_below_zero` without FMA on every target.
+Cortex-M4F and M7, compute `exp` and `sigmoid` so, too, with the same bits and a branch for large
+inputs. With `--numerics ordered`, the functions of the table above are used. `exp_below_zero` is
+exp(-|x|), as softmax computes powers of what is below its greatest element.
 
 | function | inputs | with FMA: greatest error | at | without: greatest error | at |
 |---|---|---|---|---|---|

@@ -17,7 +17,7 @@ from relax_aot.externs.rule import ProductRule
 from relax_aot.fusion.in_place import proven_pairs
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import GATE_FUNCTIONS, PLAIN, Multiply, Stmt
+from relax_aot.ir.loops import GATE_FUNCTIONS, Multiply, Stmt
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.unused import without_unused_module
 from relax_aot.scheduling import devices
@@ -90,7 +90,8 @@ def schedule(
     if optimize != "speed":  # kernels that are merged for memory may be no products by themselves
         target = replace(target, parts="")
     if numerics == "ordered":
-        target = replace(target, partial_sums=1, functions=0, separate=False, parts="", gates=False)
+        target = replace(target, partial_sums=1, functions=0, separate=False, parts="")
+        target = replace(target, gates=False, softmax=False)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
         target = replace(target, sums=0)
     if not target.gates:
@@ -98,7 +99,7 @@ def schedule(
     if numerics == "blocked":
         module = online_softmax.run(module, target)
     module = softmax_rows.run(shared_scratch.run(module, target), target)
-    if numerics != "ordered" and target.partial_sums == 1 and target.functions:
+    if numerics == "ordered" or (target.partial_sums == 1 and target.functions):
         module = fractions.plain(module)
     elif target.partial_sums == 1:
         module = fractions.run(module, target)
@@ -134,8 +135,7 @@ def schedule_device(
         target = replace(target, partial_sums=1)
     else:
         module = attention.run(module, target)
-    functions = ("fraction", *GATE_FUNCTIONS) if numerics == "ordered" else PLAIN
-    module = fma.run(fractions.plain(module, functions), target)
+    module = fma.run(fractions.plain(module), target)
     module = place_parameters(without_unused_module(module), parameters_of(module))
     module = byte_lines.run(channels_last.run(module, target), target)
     folded = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)

@@ -40,8 +40,6 @@ EXACT = (
 )  # fmt: skip
 FUNCTION_STEPS = 2
 """What an elementary function counts: its error is below 1.3 units in the last place."""
-ORDERED_STEPS = {"sigmoid": 3}
-"""What those count whose error is below 1.5 units."""
 VECTOR_STEPS = {"sigmoid": 7, "tanh": 7, "fraction": 3}
 """What those count that have a larger error, below 2.5 units, in vectors (vector_functions.h)."""
 
@@ -87,7 +85,7 @@ def depth_of_call(call: Call, sizes: Mapping[str, int], *, vectors: bool = False
 
 
 def depth_of(kernel: Kernel, sizes: Mapping[str, int], *, vectors: bool = False) -> Depth:
-    steps = VECTOR_STEPS if vectors else ORDERED_STEPS
+    steps = VECTOR_STEPS if vectors else {}
     found = _Count(dict(sizes), [b.name for b in kernel.inputs], steps)
     found.block(kernel.body)
     orders = found.orders

@@ -7,7 +7,8 @@ units in the last place with FMA: in most cases it has the bits of the quotient.
 `fraction`, 0 <= x <= t and 1 <= t <= 2^64, excludes overflow and the product of zero and infinity.
 
 Other targets divide: one division takes as long there as the two products, or the order of the
-operations is that of the model (`--numerics ordered`).
+operations is that of the model (`--numerics ordered`, which also computes the function `exp_below`
+by `exp`).
 """
 
 from __future__ import annotations

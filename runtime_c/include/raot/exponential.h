@@ -61,6 +61,12 @@ static inline float raot_expf(float x)
 #endif
     return raot_exp_farf(x);
 }
+
+/* exp(x - peak) for x <= peak. */
+static inline float raot_exp_belowf(float x, float peak)
+{
+    return raot_expf(x - peak);
+}
 #endif
 
 /* 2^x */
@@ -315,9 +321,20 @@ static inline float raot_sigmoid_of_expf(float x, struct raot_pairf e)
     return raot_madf(e.low, raot_madf(sum.high, -0.5f, 1.457f), q);
 }
 
-/* |x| of at least 16, or NaN. */
+#if defined(RAOT_EXP_BRANCHES)
 RAOT_EXP_FAR float raot_sigmoid_farf(float x)
 {
+    return x > 0.0f ? 1.0f : raot_exp_farf(x);
+}
+#endif
+
+/* 1 / (1 + exp(-x)) */
+static inline float raot_sigmoidf(float x)
+{
+#if defined(RAOT_EXP_BRANCHES)
+    return raot_exp_is_near(x) ? raot_sigmoid_of_expf(x, raot_exp_pairf(-raot_absf(x), 0))
+                               : raot_sigmoid_farf(x);
+#else
     struct raot_pairf part;
     struct raot_pairf e;
     int32_t n;
@@ -331,23 +348,7 @@ RAOT_EXP_FAR float raot_sigmoid_farf(float x)
     e.low = raot_scalef(e.low + part.low, n);
     e.high = raot_scalef(e.high, n);
     return raot_sigmoid_of_expf(x, e);
-}
-
-/* 1 / (1 + exp(-x)): 1 / d, corrected by the rounding error of d, where 1 + 2^n is exact. */
-static inline float raot_sigmoidf(float x)
-{
-    if ((raot_bitsf(x) & 0x7fffffffu) < 0x41800000u) { /* 16 */
-        uint32_t shifted;
-        const float t = raot_exp_smallf(raot_reducef(-x, &shifted));
-        const float scale = raot_of_bitsf((shifted << 23) + 0x3f800000u);
-        const float high = scale + 1.0f;
-        const float rest = raot_mulf(t, scale);
-        const float d = high + rest;
-        const float q = 1.0f / d;
-
-        return q - raot_mulf(raot_mulf(q, q), rest - (d - high));
-    }
-    return raot_sigmoid_farf(x);
+#endif
 }
 #endif
 

@@ -21,37 +21,29 @@
 #if defined(RAOT_ASM_INLINE) && defined(RAOT_ASM_THUMB) && !defined(__OPTIMIZE_SIZE__) && \
     defined(__ARM_FEATURE_FMA) && defined(__ARM_FP)
 /* VMAXNM is an instruction of FPv5: of Armv8-M, and of Armv7E-M with double precision. */
-#if (__ARM_FP & 4) && (__ARM_ARCH >= 8 || (__ARM_FP & 8))
+#if (__ARM_FP & 4) && (__ARM_ARCH >= 8 || (__ARM_FP & 8)) && defined(RAOT_VECTOR_EXP)
 #define RAOT_SOFTMAX_BLOCKS 1
 #endif
 #endif
 
 #if defined(RAOT_SOFTMAX_BLOCKS)
 /* clang-format off */
-/* sum += a * b, as RAOT_EXP_FMA; t is overwritten. */
-#if defined(RAOT_VECTOR_EXP)
-#define RAOT_SOFTMAX_ADD(sum, a, b, t) "vfma.f32 " sum ", " a ", " b "\n"
+#define RAOT_SOFTMAX_ADD(sum, a, b) "vfma.f32 " sum ", " a ", " b "\n"
 #define RAOT_SOFTMAX_NEW(sum, a, b, c) \
     "vmov.f32 " sum ", " c "\n vfma.f32 " sum ", " a ", " b "\n"
-#else
-#define RAOT_SOFTMAX_ADD(sum, a, b, t) \
-    "vmul.f32 " t ", " a ", " b "\n vadd.f32 " sum ", " sum ", " t "\n"
-#define RAOT_SOFTMAX_NEW(sum, a, b, c) \
-    "vmul.f32 " sum ", " a ", " b "\n vadd.f32 " sum ", " sum ", " c "\n"
-#endif
-/* x becomes 1 + (exp(r) - 1), n the sum whose low bits are the power of 2; s8 to s11 change. */
+/* x becomes 1 + (exp(r) - 1), n the sum whose low bits are the power of 2; s8 to s10 change. */
 #define RAOT_SOFTMAX_POWER(x, n) \
     "vsub.f32 " x ", " x ", %[peak]\n" \
     RAOT_SOFTMAX_NEW(n, x, "s16", "s17") \
     "vsub.f32 s8, " n ", s17\n" \
-    RAOT_SOFTMAX_ADD(x, "s8", "s18", "s11") \
-    RAOT_SOFTMAX_ADD(x, "s8", "s19", "s11") \
+    RAOT_SOFTMAX_ADD(x, "s8", "s18") \
+    RAOT_SOFTMAX_ADD(x, "s8", "s19") \
     "vmul.f32 s8, " x ", " x "\n" \
     RAOT_SOFTMAX_NEW("s9", x, "s20", "s21") \
     RAOT_SOFTMAX_NEW("s10", x, "s22", "s23") \
-    RAOT_SOFTMAX_ADD("s10", "s8", "s24", "s11") \
-    RAOT_SOFTMAX_ADD("s9", "s8", "s10", "s11") \
-    RAOT_SOFTMAX_ADD(x, "s8", "s9", "s11") \
+    RAOT_SOFTMAX_ADD("s10", "s8", "s24") \
+    RAOT_SOFTMAX_ADD("s9", "s8", "s10") \
+    RAOT_SOFTMAX_ADD(x, "s8", "s9") \
     "vadd.f32 " x ", " x ", s25\n"
 /* The powers of two elements, added to the sum. */
 #define RAOT_SOFTMAX_TWO(x0, x1) \
@@ -100,7 +92,7 @@ __attribute__((noinline, unused)) static float raot_softmax_powers(float *values
         "subs %[blocks], #1\n vstmia %[values]!, {s0-s3}\n bne 1b\n"
         : [from] "+r"(from), [values] "+r"(values), [blocks] "+r"(blocks), [total] "+t"(total)
         : [constants] "r"(raot_softmax_constants), [peak] "t"(peak)
-        : "r3", "r8", "r10", "r12", "s0", "s1", "s2", "s3", "s8", "s9", "s10", "s11", "s12", "s13",
+        : "r3", "r8", "r10", "r12", "s0", "s1", "s2", "s3", "s8", "s9", "s10", "s12", "s13",
           "s16", "s17", "s18", "s19", "s20", "s21", "s22", "s23", "s24", "s25", "memory", "cc");
     /* clang-format on */
     return total;

@@ -8,7 +8,7 @@
  * the result by arithmetic. raot_fmaf is fused where the target has FMA;
  * docs/reference/math_functions.md lists the errors with and without. For exponential.h,
  * which has other forms where compilers make no vectors. --numerics ordered, which defines
- * RAOT_NUMERICS_ORDERED, uses those on every target, and raot_exp_belowf without FMA.
+ * RAOT_NUMERICS_ORDERED, uses those on every target.
  */
 #ifndef RAOT_VECTOR_FUNCTIONS_H
 #define RAOT_VECTOR_FUNCTIONS_H
@@ -37,13 +37,7 @@
 #define RAOT_SCALAR_EXP
 #endif
 
-/* a * b + c, with FMA where the bits of a function may depend on the target. */
 #if defined(RAOT_VECTOR_EXP)
-#define RAOT_EXP_FMA(a, b, c) raot_fmaf(a, b, c)
-#else
-#define RAOT_EXP_FMA(a, b, c) raot_madf(a, b, c)
-#endif
-
 /* 1.5 * 2^23: in a sum with it, the lowest bits are the nearest integer. */
 #define RAOT_SHIFTERF 12582912.0f
 
@@ -51,40 +45,13 @@
  * RAOT_SHIFTERF. */
 static inline float raot_reducef(float x, uint32_t *shifted)
 {
-    const float sum = RAOT_EXP_FMA(x, 1.442695f, RAOT_SHIFTERF);
+    const float sum = raot_fmaf(x, 1.442695f, RAOT_SHIFTERF);
     const float n = sum - RAOT_SHIFTERF;
 
     *shifted = raot_bitsf(sum);
-    return RAOT_EXP_FMA(n, -1.428606765330187e-06f, RAOT_EXP_FMA(n, -0.693145751953125f, x));
+    return raot_fmaf(n, -1.428606765330187e-06f, raot_fmaf(n, -0.693145751953125f, x));
 }
 
-/* exp(r) - 1 for |r| < 0.35, by a polynomial of one degree less than raot_exp_tailf. */
-static inline float raot_exp_smallf(float r)
-{
-    const float z = r * r;
-    const float low = RAOT_EXP_FMA(0.1666656f, r, 0.5f);
-    const float high = RAOT_EXP_FMA(0.00836417f, r, 0.041667186f);
-
-    return RAOT_EXP_FMA(z, RAOT_EXP_FMA(z, RAOT_EXP_FMA(z, 0.001386701f, high), low), r);
-}
-
-/*
- * exp(x - peak) for x <= peak, with one scale less than raot_expf. 2^-64 is a factor of its own, so
- * that the other one is no subnormal number. The lower bound is a variable, because GCC 12 makes a
- * maximum instruction of a comparison with a variable and none of one with a constant.
- */
-static inline float raot_exp_belowf(float x, float peak)
-{
-    const float low = peak < 0.0f ? -105.0f : -106.0f;
-    const float difference = x - peak;
-    uint32_t shifted;
-    const float r = raot_reducef(difference < low ? low : difference, &shifted);
-    const float scale = raot_of_bitsf((shifted << 23) + (191u << 23));
-
-    return RAOT_EXP_FMA(raot_exp_smallf(r), scale, scale) * 5.421010862427522e-20f;
-}
-
-#if defined(RAOT_VECTOR_EXP)
 /* (exp(r) - 1 - r) / r^2 for |r| < 0.35. */
 static inline float raot_exp_tailf(float r)
 {
@@ -95,6 +62,16 @@ static inline float raot_exp_tailf(float r)
     p = raot_fmaf(p, r, 0.041666478f);
     p = raot_fmaf(p, r, 0.16666667f);
     return raot_fmaf(p, r, 0.5f);
+}
+
+/* exp(r) - 1 for |r| < 0.35, by a polynomial of one degree less. */
+static inline float raot_exp_smallf(float r)
+{
+    const float z = r * r;
+    const float low = raot_fmaf(0.1666656f, r, 0.5f);
+    const float high = raot_fmaf(0.00836417f, r, 0.041667186f);
+
+    return raot_fmaf(z, raot_fmaf(z, raot_fmaf(z, 0.001386701f, high), low), r);
 }
 
 /* exp(r) for |r| < 0.35, with the rounding error of 1 + r. */
@@ -150,6 +127,22 @@ static inline float raot_expf(float x)
 #else
     return raot_exp_of_allf(x);
 #endif
+}
+
+/*
+ * exp(x - peak) for x <= peak: as raot_expf, with one scale less. 2^-64 is a factor of its own, so
+ * that the other one is no subnormal number. The lower bound is a variable, because GCC 12 makes a
+ * maximum instruction of a comparison with a variable and none of one with a constant.
+ */
+static inline float raot_exp_belowf(float x, float peak)
+{
+    const float low = peak < 0.0f ? -105.0f : -106.0f;
+    const float difference = x - peak;
+    uint32_t shifted;
+    const float r = raot_reducef(difference < low ? low : difference, &shifted);
+    const float scale = raot_of_bitsf((shifted << 23) + (191u << 23));
+
+    return raot_fmaf(raot_exp_smallf(r), scale, scale) * 5.421010862427522e-20f;
 }
 
 /*
