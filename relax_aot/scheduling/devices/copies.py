@@ -116,22 +116,16 @@ class Side:
         """The axis along which the next part of a factor is: 0 for lines, 1 for steps."""
         return 0 if self.zeros else 1
 
-    def begins(self, step: Dim, bounds: Bounds) -> bool:
-        """Whether a part may begin at a step."""
-        along = self.vector if self.rows else 0
-        return not along or self.product.divides(along, step, bounds)
-
     def place(self, half: Dim, line: Dim, step: Dim) -> tuple[Dim, ...]:
         return (half, line, step) if self.rows else (half, step, line)
 
     def copy(
         self, w: Writer, thread: Dim, threads: int, batch: At, half: Dim, first: Pair,
-        *, lane: Dim = ZERO, whole: bool = False, stop: Dim | None = None,
+        *, lane: Dim = ZERO, whole: bool = False,
     ) -> None:  # fmt: skip
         """Copies the lines and steps from `first` on to one half of shared memory. `whole`: none
-        of them is beyond the last one of its axis; else steps end at `stop`, or at the last one.
-        `lane`: that of the thread."""
-        ends = (extent(self.loops), extent(self.product.steps) if stop is None else stop)
+        of them is beyond the last one of its axis. `lane`: that of the thread."""
+        ends = (extent(self.loops), extent(self.product.steps))
         with self._chunks(w, thread, threads) as (e, place, far):
             to = self.shared[self.place(half, *place)]
             if self.vector:

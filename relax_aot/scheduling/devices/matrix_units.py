@@ -204,7 +204,7 @@ def _stored(product: Product, load: Load, kind: DType) -> bool:
 
 
 def _halves(w: Writer, parts: Dim, *, apart: bool) -> Iterator[tuple[Dim, Dim, Expr | bool]]:
-    """All parts in their order, each with the half of shared memory that it is in, and whether
+    """Numbers of parts in a row, each with the half of shared memory that it is in, and whether
     another one follows. Two parts are no loop, so that compilers know all their addresses. `apart`:
     where the number of parts is known and odd, the last one is behind the loop, in which nothing is
     tested then. Others have no registers for it."""
@@ -274,8 +274,9 @@ class _Launch:
     def _warp(
         self, sides: tuple[Side, Side], block: Dim, place: tuple[tuple[Dim, Dim], At], warp: Dim
     ) -> None:
-        """`place`: that of the block. Behind the loop over parts, places are computed again, so
-        that no register holds them meanwhile."""
+        """`place`: that of the block. The last part, which may have fewer steps, is copied and
+        multiplied first: all parts in the loop are whole then. Behind the loop, places are computed
+        again, so that no register holds them meanwhile."""
         w, tile, product, unit = self.w, self.tile, self.product, self.unit
         start, batch = place
         own = [count // size for count, size in zip(tile.own, (ROWS, COLUMNS), strict=True)]
@@ -295,18 +296,17 @@ class _Launch:
         sides = (left, right)
         total = extent(product.steps)
         parts = w.short("parts", ceildiv(total, self.steps))
-        lead, whole = self._lead(sides, total, parts)
+        last = simplify((parts - 1) * self.steps, w.bounds)
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
-            self._copy(sides, start, warp, batch, ZERO, ZERO, stop=lead if whole else total)
+            self._copy(sides, start, warp, batch, ZERO, last)
         apart = product.padded is not None and not tile.crowded
         for part, half, another in _halves(w, parts, apart=apart):
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))
             if another is not False:
                 with w.when(*() if another is True else (another,)):
-                    ahead = lead + part * self.steps
-                    self._copy(sides, start, warp, batch, 1 - half, ahead, whole=whole)
+                    self._copy(sides, start, warp, batch, 1 - half, part * self.steps, whole=True)
             with w.range("k", self.steps // unit.steps) as k:
                 self._multiply(sides, first, half, k * unit.steps, factors, sums, zeros)
         zeros.subtract(sums, parts * self.steps if product.padded else total)
@@ -314,16 +314,6 @@ class _Launch:
         first = self._own(sides, warp)
         with w.range("lane", LANES, axis="lane") as lane:
             finish_sums(w, product, batch, *self._results(sides, start, first, sums, lane))
-
-    def _lead(self, sides: Sequence[Side], total: Dim, parts: Dim) -> tuple[Dim, bool]:
-        """The steps of the first part, which is the one that may have fewer, so that all others
-        are whole; and whether it is. It is the last one where vectors would not begin there."""
-        w = self.w
-        if all(side.begins(total, w.bounds) for side in sides):
-            lead = simplify(total - (parts - 1) * self.steps, w.bounds)
-            most = Dim.of(self.steps)
-            return lead if lead.is_constant else w.let("lead", lead, ZERO, most), True
-        return Dim.of(self.steps), False
 
     def _results(
         self, sides: tuple[Side, Side], start: tuple[Dim, Dim], first: Sequence[Dim],
@@ -346,19 +336,16 @@ class _Launch:
 
     def _copy(
         self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, half: Dim,
-        part: Dim, *, whole: bool = False, stop: Dim | None = None,
+        part: Dim, *, whole: bool = False,
     ) -> None:  # fmt: skip
-        """Copies steps of both factors from `part` on to one half of shared memory, up to `stop`.
-        `whole`: all of them are steps."""
+        """Copies steps of both factors from `part` on to one half of shared memory. `whole`: all of
+        them are steps."""
         w = self.w
         with w.range("lane", LANES, axis="lane") as lane:
             thread = w.named("thread", warp * LANES + lane)
             for side, first in zip(sides, start, strict=True):
                 place = (first, part)
-                side.copy(
-                    w, thread, self.tile.threads, batch, half, place,
-                    lane=lane, whole=whole, stop=stop,
-                )  # fmt: skip
+                side.copy(w, thread, self.tile.threads, batch, half, place, lane=lane, whole=whole)
 
     def _multiply(
         self, sides: Sequence[Side], first: Sequence[Dim], half: Dim, step: Dim,
