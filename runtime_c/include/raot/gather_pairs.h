@@ -125,13 +125,13 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
     static inline void raot_pair_positions_##N(int16_t *to, int16_t *next, const T *from,     \
                                                int32_t count, int32_t step)                   \
     {                                                                                         \
-        __asm volatile("1: ldr r4, [%[from]]\n add %[from], %[from], %[step]\n " EXTEND       \
-                       " r5, r4\n " EXTEND " r4, r4, ror #8\n subs %[n], #1\n"                \
-                       "pkhbt r6, r5, r4, lsl #16\n pkhtb r4, r4, r5, asr #16\n"              \
-                       "str r6, [%[to]], #4\n str r4, [%[next]], #4\n bne 1b\n"               \
+        __asm volatile("1: ldr r8, [%[from]]\n add %[from], %[from], %[step]\n " EXTEND       \
+                       " r10, r8\n " EXTEND " r8, r8, ror #8\n subs %[n], #1\n"               \
+                       "pkhbt r12, r10, r8, lsl #16\n pkhtb r8, r8, r10, asr #16\n"           \
+                       "str r12, [%[to]], #4\n str r8, [%[next]], #4\n bne 1b\n"              \
                        : [to] "+r"(to), [next] "+r"(next), [from] "+r"(from), [n] "+r"(count) \
                        : [step] "r"(step)                                                     \
-                       : "r4", "r5", "r6", "cc", "memory");                                   \
+                       : "r8", "r10", "r12", "cc", "memory");                                 \
     }
 #else
 #define RAOT_GATHER_POSITIONS(N, T, EXTEND)                                               \
