@@ -150,8 +150,7 @@ class Binary(_Arithmetic):
 
 # Scalar functions: name -> number of arguments. `max`/`min` give NaN when either is NaN.
 # `exp_below(a, b)` is exp(a - b) for a <= b. `fraction(a, b)` is a / b for 0 <= a <= b and
-# 1 <= b <= 2^64. NaN may be an argument of both. `gate_sigmoid` and `gate_tanh` have an error of up
-# to 2.4e-4 on some targets, where NaN counts as 0 (raot/gates.h).
+# 1 <= b <= 2^64. NaN may be an argument of both.
 FUNCTIONS = {
     "abs": 1, "sqrt": 1, "exp": 1, "exp2": 1, "expm1": 1, "log": 1, "log2": 1, "log1p": 1,
     "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1,
@@ -159,7 +158,6 @@ FUNCTIONS = {
     "erf": 1, "sigmoid": 1, "floor": 1, "ceil": 1, "trunc": 1, "rint": 1, "round": 1,
     "isnan": 1, "isinf": 1, "signbit": 1,
     "max": 2, "min": 2, "pow": 2, "fmod": 2, "exp_below": 2, "fraction": 2, "fma": 3,
-    "gate_sigmoid": 1, "gate_tanh": 1,
 }  # fmt: skip
 
 
@@ -239,14 +237,11 @@ def apply(function: str, *args: Operand) -> Apply:
     return Apply(function, tuple(as_expr(a, dtype) for a in args))
 
 
-GATE_FUNCTIONS = ("gate_sigmoid", "gate_tanh")
-PLAIN: dict[str, Callable[..., Expr]] = {
+PLAIN: dict[str, Callable[[Expr, Expr], Expr]] = {
     "exp_below": lambda a, b: apply("exp", Binary("-", a, b)),
     "fraction": lambda a, b: Binary("/", a, b),
-    "gate_sigmoid": lambda x: apply("sigmoid", x),
-    "gate_tanh": lambda x: apply("tanh", x),
 }
-"""Functions of a restricted domain or accuracy by those without restrictions."""
+"""Functions of a restricted domain by those of every domain, with the same value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,6 @@ Shapes: w [in, gates*hidden] and r [hidden, columns], integers of 8 or 4 bits; s
 columns], one for each `group` of rows (0: all rows); b [directions, gates*hidden], the sum of both
 biases; rb [directions, hidden], the recurrent bias of qgru's last gate with linear_before_reset.
 
-With `tabulated`, targets may compute sigmoid and tanh by a table, with errors of up to 2.4e-4.
-
 With `dynamic`, a product takes rows of bytes as `quantize_rows` makes them: of the input and of the
 state of each step, each with its own scale. Without, it decodes its weights.
 """
@@ -27,17 +25,7 @@ import numpy as np
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim, ceildiv, dim_min
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.loops import (
-    GATE_FUNCTIONS,
-    Buffer,
-    Cast,
-    Expr,
-    Lit,
-    Load,
-    Operand,
-    apply,
-    binary,
-)
+from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, Load, Operand, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, require
 from relax_aot.ops._recurrent import (
@@ -63,7 +51,6 @@ class QuantizedCell(Cell):
 
     group: int = 0
     dynamic: bool = True
-    tabulated: bool = False
 
 
 def parts_of(kind: str, hidden: int) -> list[int]:
@@ -169,13 +156,6 @@ class _Steps(Steps):
                 f"w{self.way}", gate, lambda i: x[(place(s), n, i)], rows, (s, own), start,
                 self.before[(s, own, gate)],
             )  # fmt: skip
-
-    def activation(self, text: str) -> Callable[[Expr], Expr]:
-        cell, gate = self.cell, f"gate_{text}"
-        assert isinstance(cell, QuantizedCell)
-        if cell.tabulated and gate in GATE_FUNCTIONS:
-            return lambda x: apply(gate, x)
-        return super().activation(text)
 
     def bias(self, row: Dim, *, both: bool, half: int = 0) -> Operand:
         rb = self.given["rb"]

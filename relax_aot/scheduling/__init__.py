@@ -17,7 +17,7 @@ from relax_aot.externs.rule import ProductRule
 from relax_aot.fusion.in_place import proven_pairs
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import GATE_FUNCTIONS, Multiply, Stmt
+from relax_aot.ir.loops import Multiply, Stmt
 from relax_aot.ir.rewrite import map_statements
 from relax_aot.ir.unused import without_unused_module
 from relax_aot.scheduling import devices
@@ -86,16 +86,14 @@ def schedule(
     small = optimize == "size"
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True, functions=0, scans=False)
-        target = replace(target, separate=False, float_channels=0, softmax=False, gates=False)
+        target = replace(target, separate=False, float_channels=0, softmax=False)
     if optimize != "speed":  # kernels that are merged for memory may be no products by themselves
         target = replace(target, parts="")
     if numerics == "ordered":
         target = replace(target, partial_sums=1, functions=0, separate=False, parts="")
-        target = replace(target, gates=False, softmax=False)
+        target = replace(target, softmax=False)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
         target = replace(target, sums=0)
-    if not target.gates:
-        module = fractions.plain(module, GATE_FUNCTIONS)
     if numerics == "blocked":
         module = online_softmax.run(module, target)
     module = softmax_rows.run(shared_scratch.run(module, target), target)
@@ -135,7 +133,7 @@ def schedule_device(
         target = replace(target, partial_sums=1)
     else:
         module = attention.run(module, target)
-    module = fma.run(fractions.plain(module), target)
+        target = replace(target, softmax=False)
     module = place_parameters(without_unused_module(module), parameters_of(module))
     module = byte_lines.run(channels_last.run(module, target), target)
     folded = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)

@@ -4,8 +4,6 @@ float layers of ONNX Runtime, and between targets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -22,7 +20,6 @@ from relax_aot.ir.loops import Micro, walk
 from relax_aot.quantization import Choice, QuantizeError
 from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import StatusError, host_model
-from tests.runtime_c import gate_table
 
 Array = NDArray[Any]
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -137,29 +134,12 @@ def seen(row: Array, kind: str) -> Array:
     return np.asarray(np.rint(row / step) * step)
 
 
-@dataclass(frozen=True)
-class Gates:
-    """Functions of the gates."""
-
-    sigmoid: Callable[[Array], Array]
-    tanh: Callable[[Array], Array]
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
-EXACT = Gates(lambda x: np.asarray(1 / (1 + np.exp(-x))), np.tanh)
-TABLE = Gates(gate_table.sigmoid, gate_table.tanh)
-"""On Cortex-M4, where rows of activations are bytes."""
-
-
-def gates_of(board: str, kind: str) -> Gates:
-    cortex_m4 = board in ("mps2-an386", "nucleo-l4r5zi")
-    return TABLE if cortex_m4 and not kind.endswith("w") else EXACT
-
-
-def run(
-    node: Any, weights: dict[str, Array], feeds: dict[str, Array], kind: str, gates: Gates
-) -> list[Array]:
+def run(node: Any, weights: dict[str, Array], feeds: dict[str, Array], kind: str) -> list[Array]:
     """The results of a layer as ONNX defines it, with quantized factors."""
-    sigmoid, tanh = gates.sigmoid, gates.tanh
     attrs = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     hidden, direction = attrs["hidden_size"], attrs.get("direction", b"forward").decode()
     given = dict(zip(("x", "w", "r", "b", "lens", "h", "c", "p"), node.input, strict=False))
@@ -181,35 +161,32 @@ def run(
             for t in reversed(steps) if backwards else steps:
                 a, s = w @ seen(x[t, n], kind) + wb, r @ seen(h, kind) + rb
                 if node.op_type == "RNN":
-                    h = tanh(a + s)
+                    h = np.tanh(a + s)
                 elif node.op_type == "LSTM":
                     i, o, f, g = np.split(a + s, 4)
                     pi, po, pf = np.split(arrays["p"][way].astype(float), 3)
-                    c = sigmoid(f + pf * c) * c + sigmoid(i + pi * c) * tanh(g)
-                    h = sigmoid(o + po * c) * tanh(c)
+                    c = sigmoid(f + pf * c) * c + sigmoid(i + pi * c) * np.tanh(g)
+                    h = sigmoid(o + po * c) * np.tanh(c)
                 else:
                     z, reset = np.split(sigmoid((a + s)[: 2 * hidden]), 2)
                     last = slice(2 * hidden, None)
                     inner = reset * s[last]
                     if not attrs.get("linear_before_reset"):
                         inner = r[last] @ seen(reset * h, kind) + rb[last]
-                    h = (1 - z) * tanh(a[last] + inner) + z * h
+                    h = (1 - z) * np.tanh(a[last] + inner) + z * h
                 y[t, way, n] = h
             ends[:, way, n] = h, c
     return [y, ends[0], ends[1]]
 
 
 def expected(
-    kind: str,
-    feeds: dict[str, Array],
-    model: onnx.ModelProto | None = None,
-    gates: Gates = EXACT,
+    kind: str, feeds: dict[str, Array], model: onnx.ModelProto | None = None
 ) -> dict[str, Array]:
     graph = (model or layers()).graph
     weights = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
     found: dict[str, Array] = {}
     for node in graph.node:
-        found |= dict(zip(node.output, run(node, weights, feeds, kind, gates), strict=False))
+        found |= dict(zip(node.output, run(node, weights, feeds, kind), strict=False))
     return found
 
 
@@ -257,7 +234,7 @@ def test_on_boards_a_sequence_has_the_same_bits_beside_any_others(board: str, ki
     alone |= {name: whole[name][:, 1:2] for name in ("h0", "c0", "k0")}
     short = {**whole, "x": x[:3], "lens": np.minimum(whole["lens"], 3)}
     runs = [run.outputs for run in emulate(built, [whole, alone, short])]
-    right = expected(kind, whole, gates=gates_of(board, kind))
+    right = expected(kind, whole)
     for name, array in runs[0].items():
         np.testing.assert_allclose(array, right[name], atol=2e-5, err_msg=name)
         axis = 2 if name.endswith("y") else 1
@@ -289,7 +266,7 @@ def test_a_sequence_on_cortex_m4_sums_four_channels_of_a_row(board: str, width: 
     assert names.count("raot_multiply_pair_row_f32") == 5
     assert names.count("raot_multiply_pair_rows_f32") == 2
     whole, first, short = (run.outputs for run in emulate(built, [{"x": x[:t]} for t in (7, 1, 4)]))
-    right = expected("int8", {"x": x}, model, gates_of(board, "int8"))
+    right = expected("int8", {"x": x}, model)
     for name in ("a_y", "bb_y"):
         np.testing.assert_allclose(whole[name], right[name], atol=2e-5)
         assert whole[name][:1].tobytes() == first[name].tobytes()

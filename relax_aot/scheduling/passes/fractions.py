@@ -83,7 +83,7 @@ EXAMPLES = (
 
 
 def plain(module: Module, functions: Collection[str] = PLAIN) -> Module:
-    """Functions of a restricted domain or accuracy by those without restrictions."""
+    """Functions of a restricted domain by those of every domain."""
 
     def rule(expr: Expr) -> Expr:
         if isinstance(expr, Apply) and expr.function in functions:

@@ -42,10 +42,10 @@ class Target:
     of half precision have tiles of floats.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
     loops compute them), `softmax`: one computes whole rows. `scans`: micro-kernels check contiguous
-    indices. `gates`: a table gives sigmoid and tanh in quantized recurrent layers. `quotients`:
-    micro-kernels quantize rows by a division. `channels_last`: images of bytes between kernels have
-    this layout, those of floats with at least `float_channels` (0: none). A row of scores that may
-    take more than `score_row` bytes is computed in blocks of `score_block` keys.
+    indices. `quotients`: micro-kernels quantize rows by a division. `channels_last`: images of
+    bytes between kernels have this layout, those of floats with at least `float_channels` (0:
+    none). A row of scores that may take more than `score_row` bytes is computed in blocks of
+    `score_block` keys.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
     begin and store several columns in an iteration. `waits`: loads of constants wait for flash.
     `compact`: one function for all convolutions rather than fast loops for each. `lean`: names of
@@ -81,7 +81,6 @@ class Target:
     functions: int = 0
     softmax: bool = False
     scans: bool = False
-    gates: bool = False
     quotients: bool = False
     channels_last: bool = False
     float_channels: int = 0

@@ -16,7 +16,6 @@ TARGET = replace(
     needs=("dsp", "fpu"),
     dots="_s16",
     parts="_s16",
-    gates=True,
     quotients=True,
     strategies=(rows, pairs, columns, depthwise_pairs, depthwise),
 )
