@@ -133,7 +133,7 @@ def schedule_device(
         target = replace(target, partial_sums=1)
     else:
         module = attention.run(module, target)
-        target = replace(target, softmax=False)
+    module = fma.run(fractions.plain(module), target)
     module = place_parameters(without_unused_module(module), parameters_of(module))
     module = byte_lines.run(channels_last.run(module, target), target)
     folded = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
