@@ -35,7 +35,7 @@ from relax_aot.ir.loops import (
     index_dims,
     walk,
 )
-from relax_aot.ir.names import unused_name
+from relax_aot.ir.names import defined_name, unused_name
 from relax_aot.ir.rewrite import map_exprs
 
 _Move = tuple[Var, tuple[str, ...], At]
@@ -136,13 +136,13 @@ def _read_for_indices(body: tuple[Stmt, ...]) -> set[str]:
 def _outside_loops(body: tuple[Stmt, ...], bounds: Bounds) -> tuple[Stmt, ...]:
     """With definitions at the beginning of loops before these, where no iteration changes them
     and there is one for all sizes."""
-    defined = Counter(_name(stmt) for stmt in walk(body))
+    defined = Counter(map(defined_name, walk(body)))
     stored = {stmt.buffer.name for stmt in walk(body) if isinstance(stmt, Store)}
     assigned = {stmt.local.name for stmt in walk(body) if isinstance(stmt, Assign)}
 
     def unchanged(stmt: Stmt, variable: str) -> bool:
-        name = _name(stmt)
-        if name is None or defined[name] > 1 or name in assigned:
+        name = defined_name(stmt)
+        if not isinstance(stmt, Declare | Bind | Let) or defined[name] > 1 or name in assigned:
             return False
         used = list(expressions(stmt))
         names = {part.name for part in used if isinstance(part, Local)}
@@ -163,12 +163,3 @@ def _outside_loops(body: tuple[Stmt, ...], bounds: Bounds) -> tuple[Stmt, ...]:
         return tuple(made)
 
     return block(body)
-
-
-def _name(stmt: Stmt) -> str | None:
-    match stmt:
-        case Declare():
-            return stmt.local.name
-        case Bind() | Let():
-            return stmt.name
-    return None
