@@ -27,6 +27,7 @@ from relax_aot.microkernels import (
     mve,
     outside,
     quantize_range,
+    rows,
     scale_sums,
     softmax,
 )
@@ -46,8 +47,9 @@ BOARDS = {
                    *groups.FLOAT_PRODUCTS, *groups.DOTS["_s16"],
                    *groups.SPLITS, *groups.PART_PRODUCTS,
                    *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS,
+                   *rows.MICRO_KERNELS,
                    *(k for k in mve.MICRO_KERNELS if k.header == "quantize_lines.h")),
-    "mps2-an500": softmax.MICRO_KERNELS,
+    "mps2-an500": (*softmax.MICRO_KERNELS, *rows.MICRO_KERNELS),
 }  # fmt: skip
 HEADERS = list(dict.fromkeys((k.header, board) for board, ks in BOARDS.items() for k in ks))
 NAMES = [f"{header}-{board}" for header, board in HEADERS]

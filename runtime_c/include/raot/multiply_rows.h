@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * multiply_rows.h - products of a few rows of floats by a matrix.
+ *
+ *     to[r][c] = sum over k of left[r * left_row + k] * right[k * right_row + c]
+ *
+ * in the order of k, from 0 on, for rows of `to` one behind the other. raot_multiply_rows_f32 adds
+ * by raot_fmaf, raot_multiply_rounded_rows_f32 rounds each product first. Unlike tiles of
+ * multiply.h, sums begin and end in registers.
+ *
+ * On Cortex-M with a single-precision FPU, assembly keeps 2 x 8 or 1 x 16 sums in registers, and
+ * one instruction loads eight elements of the matrix, for both rows. The last columns are a block
+ * that ends at the last one, whose first sums are computed twice.
+ */
+#ifndef RAOT_MULTIPLY_ROWS_H
+#define RAOT_MULTIPLY_ROWS_H
+
+#include <stdint.h>
+
+#include "assembly.h"
+#include "ieee.h"
+
+#if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_FMA) && !defined(__OPTIMIZE_SIZE__) && \
+    __ARM_ARCH_PROFILE == 'M'
+#define RAOT_ROWS_BLOCKS 1
+#endif
+
+#if defined(RAOT_ROWS_BLOCKS)
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Woverlength-strings"
+#endif
+
+/*
+ * Blocks of columns of one or two rows.
+ *
+ *     s0 to s15    sums
+ *     s16 to s23   right operand
+ *     s24 to s31   four steps of the left operand, a row after the other, and two products
+ *     r0, r1, r2   result, left and right operand of the block
+ *     r3           steps
+ *     r4, r5, r6   rows of the left operand and right operand, in the inner loop
+ *     r7, r8       remaining iterations: of four steps, single ones
+ *     r10          bytes from what is loaded of a step of the right operand to the next step
+ *     r11          bytes of a row of the result
+ *     r12          remaining blocks
+ *     lr           bytes from one row of the left operand to the next
+ *     [sp]         16 zeros
+ *     [sp, #64]    saved registers
+ *     [sp, #160]   argument: bytes from one row of the left operand to the next
+ *     [sp, #164]   argument: bytes from a step of the right operand to the next
+ *     [sp, #168]   argument: bytes of a row of the result
+ *     [sp, #172]   argument: blocks
+ */
+/* clang-format off */
+#define RAOT_ROWS_FMA(s0, s1, s2, s3, a, b0, b1, b2, b3, t0, t1) \
+    "vfma.f32 " #s0 ", " #a ", " #b0 "\n vfma.f32 " #s1 ", " #a ", " #b1 "\n" \
+    "vfma.f32 " #s2 ", " #a ", " #b2 "\n vfma.f32 " #s3 ", " #a ", " #b3 "\n"
+#define RAOT_ROWS_TWO(s0, s1, a, b0, b1, t0, t1) \
+    "vmul.f32 " #t0 ", " #a ", " #b0 "\n vmul.f32 " #t1 ", " #a ", " #b1 "\n" \
+    "vadd.f32 " #s0 ", " #s0 ", " #t0 "\n vadd.f32 " #s1 ", " #s1 ", " #t1 "\n"
+#define RAOT_ROWS_ROUNDED(s0, s1, s2, s3, a, b0, b1, b2, b3, t0, t1) \
+    RAOT_ROWS_TWO(s0, s1, a, b0, b1, t0, t1) RAOT_ROWS_TWO(s2, s3, a, b2, b3, t0, t1)
+
+/* A step of one row, whose element is `a`. */
+#define RAOT_ROWS_WIDE(ADD, a, c) \
+    "vldmia r6!, {s16-s23}\n" \
+    ADD(s0, s1, s2, s3, a, s16, s17, s18, s19, s28, s29) \
+    ADD(s4, s5, s6, s7, a, s20, s21, s22, s23, s28, s29) \
+    "vldmia r6, {s16-s23}\n add r6, r10\n" \
+    ADD(s8, s9, s10, s11, a, s16, s17, s18, s19, s28, s29) \
+    ADD(s12, s13, s14, s15, a, s20, s21, s22, s23, s28, s29)
+/* A step of two rows, whose elements are `a` and `c`. */
+#define RAOT_ROWS_PAIR(ADD, a, c) \
+    "vldmia r6, {s16-s23}\n add r6, r10\n" \
+    ADD(s0, s1, s2, s3, a, s16, s17, s18, s19, , ) \
+    ADD(s4, s5, s6, s7, a, s20, s21, s22, s23, , ) \
+    ADD(s8, s9, s10, s11, c, s16, s17, s18, s19, , ) \
+    ADD(s12, s13, s14, s15, c, s20, s21, s22, s23, , )
+/* With two registers for products. */
+#define RAOT_ROWS_HALVES(ADD, a, c) \
+    "vldmia r6!, {s16-s19}\n" \
+    ADD(s0, s1, s2, s3, a, s16, s17, s18, s19, s20, s21) \
+    ADD(s8, s9, s10, s11, c, s16, s17, s18, s19, s20, s21) \
+    "vldmia r6, {s16-s19}\n add r6, r10\n" \
+    ADD(s4, s5, s6, s7, a, s16, s17, s18, s19, s20, s21) \
+    ADD(s12, s13, s14, s15, c, s16, s17, s18, s19, s20, s21)
+
+#define RAOT_ROWS(NAME, STEP, ADD, BACK, FOUR, ONE, STORE, BYTES) \
+    RAOT_NAKED static void NAME( \
+        RAOT_ARGUMENT float *to, RAOT_ARGUMENT const float *left, \
+        RAOT_ARGUMENT const float *right, RAOT_ARGUMENT int32_t depth, \
+        RAOT_ARGUMENT int32_t left_row, RAOT_ARGUMENT int32_t right_row, \
+        RAOT_ARGUMENT int32_t to_row, RAOT_ARGUMENT int32_t blocks) \
+    { \
+        __asm__ volatile( \
+            "push {r4-r8, r10, r11, lr}\n vpush {d8-d15}\n movs r4, #0\n" \
+            "vmov s0, s1, r4, r4\n vmov s2, s3, r4, r4\n vmov s4, s5, r4, r4\n" \
+            "vmov s6, s7, r4, r4\n vpush {s0-s7}\n vpush {s0-s7}\n" \
+            "ldrd lr, r10, [sp, #160]\n ldrd r11, r12, [sp, #168]\n sub r10, #" BACK "\n" \
+            "0: vldmia sp, {s0-s15}\n mov r4, r1\n add r5, r1, lr\n mov r6, r2\n" \
+            "lsrs r7, r3, #2\n beq 2f\n" \
+            "1: " FOUR STEP(ADD, s24, s28) STEP(ADD, s25, s29) STEP(ADD, s26, s30) \
+            "subs r7, #1\n" STEP(ADD, s27, s31) "bne 1b\n" \
+            "2: ands r8, r3, #3\n beq 4f\n" \
+            "3: " ONE "subs r8, #1\n" STEP(ADD, s24, s28) "bne 3b\n" \
+            "4: " STORE "adds r0, #" BYTES "\n adds r2, #" BYTES "\n subs r12, #1\n bne 0b\n" \
+            "add sp, #64\n vpop {d8-d15}\n pop {r4-r8, r10, r11, pc}\n"); \
+    }
+#define RAOT_ROWS_1(NAME, ADD) \
+    RAOT_ROWS(NAME, RAOT_ROWS_WIDE, ADD, "32", "vldmia r4!, {s24-s27}\n", \
+              "vldmia r4!, {s24}\n", "vstmia r0, {s0-s15}\n", "64")
+#define RAOT_ROWS_2(NAME, STEP, ADD, BACK) \
+    RAOT_ROWS(NAME, STEP, ADD, BACK, "vldmia r4!, {s24-s27}\n vldmia r5!, {s28-s31}\n", \
+              "vldmia r4!, {s24}\n vldmia r5!, {s28}\n", \
+              "add r8, r0, r11\n vstmia r0, {s0-s7}\n vstmia r8, {s8-s15}\n", "32")
+RAOT_ROWS_1(raot_row_blocks_f32, RAOT_ROWS_FMA)
+RAOT_ROWS_2(raot_two_row_blocks_f32, RAOT_ROWS_PAIR, RAOT_ROWS_FMA, "0")
+RAOT_ROWS_1(raot_rounded_row_blocks_f32, RAOT_ROWS_ROUNDED)
+RAOT_ROWS_2(raot_rounded_two_row_blocks_f32, RAOT_ROWS_HALVES, RAOT_ROWS_ROUNDED, "16")
+/* clang-format on */
+
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
+
+/* The columns of one or two rows that are blocks of 16 or 8; returns how many are left. */
+__attribute__((unused)) static int32_t raot_row_columns_f32(int32_t rounded, float *to,
+                                                            const float *left, const float *right,
+                                                            int32_t rows, int32_t columns,
+                                                            int32_t depth, int32_t left_row,
+                                                            int32_t right_row)
+{
+    const int32_t width = rows == 2 ? 8 : 16;
+    const int32_t left_bytes = left_row * (int32_t)sizeof(float);
+    const int32_t right_bytes = right_row * (int32_t)sizeof(float);
+    const int32_t to_bytes = columns * (int32_t)sizeof(float);
+    int32_t blocks = columns / width;
+    int32_t first = 0;
+
+    if (blocks == 0) {
+        return columns;
+    }
+    while (blocks > 0) {
+        if (rows == 2 && rounded) {
+            raot_rounded_two_row_blocks_f32(to + first, left, right + first, depth, left_bytes,
+                                            right_bytes, to_bytes, blocks);
+        } else if (rows == 2) {
+            raot_two_row_blocks_f32(to + first, left, right + first, depth, left_bytes, right_bytes,
+                                    to_bytes, blocks);
+        } else if (rounded) {
+            raot_rounded_row_blocks_f32(to + first, left, right + first, depth, left_bytes,
+                                        right_bytes, to_bytes, blocks);
+        } else {
+            raot_row_blocks_f32(to + first, left, right + first, depth, left_bytes, right_bytes,
+                                to_bytes, blocks);
+        }
+        blocks = first == 0 && columns % width != 0 ? 1 : 0;
+        first = columns - width;
+    }
+    return 0;
+}
+#endif
+
+__attribute__((always_inline)) static inline void
+raot_multiply_rows(const int32_t rounded, float *to, const float *left, const float *right,
+                   int32_t rows, int32_t columns, int32_t depth, int32_t left_row,
+                   int32_t right_row)
+{
+    for (int32_t r = 0; r < rows;) {
+#if defined(RAOT_ROWS_BLOCKS)
+        const int32_t high = rows - r >= 2 ? 2 : 1;
+        const int32_t rest = raot_row_columns_f32(rounded, to, left, right, high, columns, depth,
+                                                  left_row, right_row);
+#else
+        const int32_t high = 1;
+        const int32_t rest = columns;
+#endif
+        for (int32_t c = columns - rest; c < columns; c++) {
+            for (int32_t h = 0; h < high; h++) {
+                const float *b = right + c;
+                float sum = 0.0f;
+
+                for (int32_t k = 0; k < depth; k++) {
+                    sum = rounded ? raot_madf(left[h * left_row + k], *b, sum)
+                                  : raot_fmaf(left[h * left_row + k], *b, sum);
+                    b += right_row;
+                }
+                to[h * columns + c] = sum;
+            }
+        }
+        r += high;
+        to += high * columns;
+        left += high * left_row;
+    }
+}
+
+__attribute__((noinline, unused)) static void
+raot_multiply_rows_f32(float *to, const float *left, const float *right, int32_t rows,
+                       int32_t columns, int32_t depth, int32_t left_row, int32_t right_row)
+{
+    raot_multiply_rows(0, to, left, right, rows, columns, depth, left_row, right_row);
+}
+
+__attribute__((noinline, unused)) static void
+raot_multiply_rounded_rows_f32(float *to, const float *left, const float *right, int32_t rows,
+                               int32_t columns, int32_t depth, int32_t left_row, int32_t right_row)
+{
+    raot_multiply_rows(1, to, left, right, rows, columns, depth, left_row, right_row);
+}
+
+#endif
