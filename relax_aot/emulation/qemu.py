@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from relax_aot.binaries.elf import Function, Program
+from relax_aot.binaries.elf import Function, Program, Section
 from relax_aot.emulation import unicorn
 from relax_aot.emulation.counter import (
     COUNTS_FILE,
@@ -42,7 +42,7 @@ from relax_aot.emulation.harness import (
 )
 from relax_aot.errors import RelaxAotError
 from relax_aot.progress import finished, step
-from relax_aot.project.board import Board, Emulator, same_core
+from relax_aot.project.board import Board, Emulator, Memory, same_core
 from relax_aot.toolchain import tools
 from relax_aot.toolchain.build import Image
 
@@ -84,8 +84,8 @@ def run_image(
     and `cycles` are None.
     """
     estimator = Estimator(image.elf, board) if cycles else None
-    emulator = require_emulator(board)
     program = _program(image.elf, image.elf.stat().st_mtime_ns)
+    emulator = _emulator_with_memories(board, program)
     model = program.model_table()
     window = window_of(program, model)
     files = {REQUEST_FILE: encode_request(model, calls)}
@@ -134,6 +134,33 @@ def require_emulator(board: Board) -> Emulator | None:
     if unicorn.can_emulate(board):
         text += f"; unicorn can run this board: {tools.EXTRA.format('emulator')}"
     raise EmulatorError(text)
+
+
+def _emulator_with_memories(board: Board, program: Program) -> Emulator | None:
+    """As `require_emulator`; Unicorn emulates the memories of the board that a machine has not."""
+    emulator = require_emulator(board)
+    if emulator is None or emulator.memories is None:
+        return emulator
+    for memory in board.memories:
+        has = emulator.memories.get(memory.name, 0)
+        end = max(
+            (s.address + s.size for s in program.sections if s.size and _in(s, memory)), default=0
+        )
+        if end > memory.origin + has:
+            break
+    else:
+        return emulator
+    if unicorn.can_emulate(board) and tools.has_wheel("unicorn"):
+        return None
+    raise EmulatorError(
+        f"{board.name}: the program takes {end - memory.origin} bytes of the memory"
+        f" {memory.name!r}, of which the machine {emulator.machine} of {emulator.program} has"
+        f" {has}; lower the upper bounds, or use unicorn: {tools.EXTRA.format('emulator')}"
+    )
+
+
+def _in(section: Section, memory: Memory) -> bool:
+    return memory.origin <= section.address < memory.end
 
 
 @lru_cache(maxsize=8)

@@ -11,7 +11,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,11 +68,13 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Emulator:
-    """`machine` where a whole board is emulated, `cpu` where a user program is."""
+    """`machine` where a whole board is emulated, `cpu` where a user program is. `memories`: those
+    of the board that the machine has, with the bytes that it has of each; all if None."""
 
     program: str
     machine: str | None = None
     cpu: str | None = None
+    memories: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,7 @@ def _board(name: str, top: Table) -> Board:
     compiler.only("prefix", "flags", "link_flags")
     memories, regions = _memories(top, family), _regions(top)
     _check_regions(top, memories, regions)
-    emulator, cuda = _emulator(top, family), read_cuda(top, family)
+    emulator, cuda = _emulator(top, family, memories), read_cuda(top, family)
     board = Board(
         name=name,
         title=top.text("title"),
@@ -345,17 +347,29 @@ def _memory(table: Table, *, placed: bool) -> Memory:
     return memory
 
 
-def _emulator(top: Table, family: str) -> Emulator | None:
+def _emulator(top: Table, family: str, memories: Sequence[Memory]) -> Emulator | None:
     if "emulator" not in top.data:
         return None
     table = top.table("emulator")
     if family == "cortex_m":
-        table.only("program", "machine")
-        return Emulator(table.text("program"), machine=table.text("machine"))
+        table.only("program", "machine", "memories")
+        emulated = (
+            _emulated(table.table("memories"), memories) if "memories" in table.data else None
+        )
+        return Emulator(table.text("program"), machine=table.text("machine"), memories=emulated)
     if family == "linux":
         table.only("program", "cpu")
         return Emulator(table.text("program"), cpu=table.text("cpu"))
     raise top.fail("emulator", f"none: a board of family {family} needs no emulator")
+
+
+def _emulated(table: Table, memories: Sequence[Memory]) -> dict[str, int]:
+    table.only(*(memory.name for memory in memories))
+    sizes = {name: table.size(name) for name in table.data}
+    for memory in memories:
+        if sizes.get(memory.name, 0) > memory.size:
+            raise table.fail(memory.name, f"at most the {memory.size} bytes of the board")
+    return sizes
 
 
 def _uart(top: Table, family: str) -> Uart | None:

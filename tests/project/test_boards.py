@@ -20,12 +20,13 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.ir.graph import Module
 from relax_aot.planning.regions import NoRoom
 from relax_aot.project import Project
-from relax_aot.project.board import list_boards, load_board, read_board, same_core
+from relax_aot.project.board import Board, list_boards, load_board, read_board, same_core
 from relax_aot.project.board_table import BoardError
 from relax_aot.project.cores import MACHINES
 from relax_aot.project.fit import DoesNotFit
 from relax_aot.project.new_board import CORES, new_board
 from relax_aot.verify.emulate import build_image, emulate_cases
+from relax_aot.verify.samples import cases_of
 from relax_aot.verify.table import board_lines
 from tests.conftest import ROOT
 from tests.end_to_end.subjects import SHARED
@@ -194,6 +195,36 @@ def test_a_board_without_an_emulator_names_those_of_its_core(
     assert isinstance(project, Project)
     with pytest.raises(EmulatorError, match=r"not emulated.*cortex-m4.*: mps2-an386"):
         emulate_cases(project, [])
+
+
+def test_memories_that_a_machine_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program runs where they exist, or is refused before it runs."""
+    monkeypatch.setenv("RELAX_AOT_TOOLS", "auto")
+    text = (ROOT / "boards" / "nucleo-l4r5zi.toml").read_text()
+    line = 'memories = { flash = "1M", ram = "192K" }'
+    path = tmp_path / "small.toml"
+
+    def board(has: str) -> Board:
+        path.write_text(text.replace(line, has))
+        return read_board(path)
+
+    with pytest.raises(BoardError, match=r"emulator.memories.sram9: unknown key"):
+        board('memories = { sram9 = "1K" }')
+    with pytest.raises(
+        BoardError, match=r"emulator.memories.ram: expected at most the 196608 bytes"
+    ):
+        board('memories = { ram = "1M" }')
+    project = driver.compile_module(module_of("gesture"), board(line.replace("192", "1")), GESTURE)
+    (case,) = cases_of(
+        project.interface, [{f.source: f.symbol.high for f in project.interface.dims}], {}
+    )
+    (run,) = emulate_cases(project, [case])
+    assert run.status == 0
+    monkeypatch.setattr("relax_aot.toolchain.tools.has_wheel", lambda name: False)
+    with pytest.raises(
+        EmulatorError, match=r"bytes of the memory 'ram', .*netduinoplus2.* has 1024;"
+    ):
+        emulate_cases(project, [case])
 
 
 def test_what_is_said_of_a_board_is_what_runs_it(
