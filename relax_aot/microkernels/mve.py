@@ -227,7 +227,7 @@ MICRO_KERNELS = (
         kernel @raot_depthwise_strips_$S(%image: $T[span(channels * channel_step,
           last1 - first1 * line_step, min(first + columns, width) * column_step,
           min(first + columns, width) - max(first, 0))]
-        ) -> (%strips: i8[span(channels * pitch, columns * lines, lines * 1)]) {
+        ) -> (%strips: i8[span(channels * pitch, max(columns * lines, 16) * 1)]) {
           for c in 0..channels, x in 0..columns, y in 0..lines {
             let column = first + x
             let at = c * channel_step + (y - first1) * line_step + column * column_step
@@ -261,7 +261,7 @@ MICRO_KERNELS = (
         step 1..~3, width count * step + 16..~count * step + 40,
         channel_step ~count * out_step | 1, out_step ~1 | channels | 7, $limits
         kernel @raot_depthwise_bytes_$form$U(
-          %strips: i8[span(channels * width, up(count, 8) // shared * (shared * step), 16 * 1)],
+          %strips: i8[span(channels * width, up(count, 4) // shared * (shared * step), 16 * 1)],
           %weights: i8[channels, shared, 16], %start: i32[channels],
           %scale: $F[channels, ${parts}1]
         ) -> (%out: $T[span(channels * channel_step, count * out_step)]) {

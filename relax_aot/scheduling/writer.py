@@ -130,7 +130,9 @@ class Writer:
             yield {str(at): at for at in map(stack.enter_context, opened)}
 
     @contextmanager
-    def tiles(self, names: tuple[str, str], extent: Value, size: int) -> Iterator[tuple[Dim, Dim]]:
+    def tiles(
+        self, names: tuple[str, str], extent: Value, size: Value
+    ) -> Iterator[tuple[Dim, Dim]]:
         """Tiles of `size` over `0..extent`; yields the first index of a tile and its length.
         `names`: of the counter and of the length. No loop where there is one tile."""
         extent, (counter, length) = Dim.of(extent), names

@@ -10,13 +10,15 @@ dilations and any length.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import ZERO, Dim, interval
+from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, dim_min, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Load, Store
@@ -37,7 +39,8 @@ POSITIONS = 512
 """Of a tile at most, if sums are not kept, which take four times the bytes."""
 KEPT = 2048
 """Bytes of strips and sums that are kept at once, if one channel does not have more."""
-SHARED = (4, 1)
+FOUR = 4
+SHARED = (FOUR, 1)
 """Positions whose windows may be read as one vector."""
 
 
@@ -65,7 +68,8 @@ def depthwise_columns(found: Weighted, w: Writer, context: Context) -> Emit | No
 
 class _Columns:
     """`shared`: positions per vector; `reach`: bytes of their windows; `size`: positions of a
-    tile; `part`: channels at once."""
+    tile, at least `least`; `kept`: bytes of strips and sums at once, if one channel does not have
+    more."""
 
     def __init__(
         self, found: Weighted, w: Writer, roles: Roles, one: Requantization, store: Store, kept: int
@@ -79,14 +83,28 @@ class _Columns:
         fits = (n for n in SHARED if found.depth + (n - 1) * self.step <= BLOCK)
         self.shared = next(fits, 1)
         self.reach = round_up(found.depth + (self.shared - 1) * self.step, BLOCK)
-        count = -(-interval(found.positions[-1].stop, w.bounds)[1] // roles.phases)
+        low, high = interval(found.positions[-1].stop, w.bounds)
+        low, high = low // roles.phases, -(-high // roles.phases)
         most = POSITIONS if self.reach == BLOCK else POSITIONS // 4
-        self.size = max(1, min(count, most))
-        vectors = round_up(self.size, EIGHT) - self.shared
-        columns = (self.size - 1) * roles.advance + roles.across.taps
-        self.width = max(vectors * self.step + self.reach, columns * self.piece)
-        sums = 0 if self.reach == BLOCK else 4 * round_up(self.size, EIGHT)
-        self.part = min(self.channel.stop.constant, max(1, kept // (self.width + sums)))
+        self.size = max(1, min(high, most))
+        self.least = max(1, low) if high <= most else 1
+        self.kept = kept
+
+    def _width(self, count: Dim) -> Dim:
+        """The bytes of a strip for so many positions."""
+        taps = self.roles.across.taps * self.piece + (self.shared - 1) * self.step
+        return (ceildiv(count, FOUR) * FOUR - self.shared) * self.step + max(self.reach, taps)
+
+    def _part(self, count: Dim, width: Dim) -> Dim:
+        """How many channels are done at once."""
+        each = width if self.reach == BLOCK else width + _pitch(count) * 4
+        return dim_min(self.channel.stop, dim_max(self.kept // each, 1))
+
+    def _most(self, one: Callable[[Dim], Dim]) -> int:
+        """The most elements of all channels that are done at once; `one`: those of a channel."""
+        groups = range(self.least, self.size + FOUR, FOUR)
+        counts = [Dim.of(min(count, self.size)) for count in groups]
+        return max((one(n) * self._part(n, self._width(n))).constant for n in counts)
 
     def emit(self) -> None:
         found, w, pack, roles, one = self.found, self.w, self.pack, self.roles, self.one
@@ -96,20 +114,22 @@ class _Columns:
         start = pack.packed_starts(w, found.flip)
         scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, len(one.numbers)))
         w.constant(Packed(scales, partial(scale_table, one, pack.loops)))
-        strips = w.buffer("strips", DType.I8, self.part * self.width)
+        strips = w.buffer("strips", DType.I8, self._most(self._width))
         around = replace(found, shared=found.shared[:-1])
         name, last = self.channel.variable, found.positions[-1].variable
-        with (
-            position_tiles(w, around, self.size, False, roles.phases) as tile,
-            w.tiles(("part", "channels"), self.channel.stop, self.part) as (first, channels),
-        ):
+        with ExitStack() as loops:
+            tile = loops.enter_context(position_tiles(w, around, self.size, False, roles.phases))
+            width = w.short("width", self._width(tile.count))
+            part = w.short("part_channels", self._part(tile.count, width))
+            parts = w.tiles(("part", "channels"), self.channel.stop, part)
+            first, channels = loops.enter_context(parts)
             at = tile.at(w)
             columns = (tile.count - 1) * roles.advance + roles.across.taps
-            self._gather({**at, name: first}, strips, columns, channels)
+            self._gather({**at, name: first}, strips, columns, channels, width)
             weights = self._of(self.weights, first)
             sizes: dict[str, Dim | int] = {
                 "channels": channels, "count": tile.count, "depth": found.depth,
-                "step": self.step, "width": self.width,
+                "step": self.step, "width": width,
             }  # fmt: skip
             result: dict[str, Load | Dim | int] = {
                 "out": moved(self.store, {**at, name: first}), "start": self._of(start, first),
@@ -123,20 +143,22 @@ class _Columns:
                     weights=weights, shared=self.shared, out_step=apart, **sizes, **result,
                 )  # fmt: skip
                 return
-            sums = w.buffer("sums", DType.I32, self.part, round_up(self.size, EIGHT))
+            sums = w.buffer("sums", DType.I32, self._most(_pitch))
             w.micro("raot_depthwise_columns_s8", sums=sums, strips=strips, weights=weights, **sizes)
             w.micro(
                 f"raot_requantize_channels_{one.form}{one.suffix}", sums=sums, channels=channels,
                 count=tile.count, step=apart, **result,
             )  # fmt: skip
 
-    def _gather(self, at: dict[str, Dim], strips: Buffer, columns: Dim, channels: Dim) -> None:
+    def _gather(
+        self, at: dict[str, Dim], strips: Buffer, columns: Dim, channels: Dim, width: Dim
+    ) -> None:
         """Copies the columns of some channels, each to a strip of its own."""
         found, w, roles = self.found, self.w, self.roles
         if len(roles.inner) > 1:
             with w.range("c", channels) as c:
                 here = {**at, self.channel.variable: at[self.channel.variable] + c}
-                roles.gather(w, found, here, strips[(c * self.width,)], columns)
+                roles.gather(w, found, here, strips[(c * width,)], columns)
             return
         spans, image, sizes = roles.source(w, found, at, columns)
         line = spans[0] if spans else WHOLE
@@ -144,13 +166,18 @@ class _Columns:
             f"raot_depthwise_strips_{found.suffix}", strips=strips, image=image,
             channels=channels, channel_step=step_of(found.x, self.channel.variable),
             lines=line.count, first1=line.first, last1=line.last, line_step=line.step,
-            pitch=self.width, **sizes,
+            pitch=width, **sizes,
         )  # fmt: skip
 
     def _of(self, buffer: Buffer, channel: Dim) -> Load:
         """What belongs to a channel of a packed constant."""
         index = (*self.pack.index[:-1], channel)
         return Load(buffer, (*index, *(ZERO,) * (buffer.rank - len(index))))
+
+
+def _pitch(count: Dim) -> Dim:
+    """How many sums a channel has for so many positions."""
+    return ceildiv(count, EIGHT) * EIGHT
 
 
 def _shifted(p: _Columns, data: Arrays) -> Array:

@@ -102,12 +102,12 @@ struct raot_strip_lines {
             "ldr r12, [r2, #32]\n vdup.8 q1, r12\n ldr r12, [r2, #36]\n vdup.16 q2, r12\n" \
             "movs r4, #0\n vidup.u16 q3, r4, #1\n ldr r12, [r2, #40]\n vmul.i16 q3, q3, r12\n" \
             "ldrd r3, r4, [r2]\n ldrd r5, r6, [r2, #8]\n ldrd r7, r8, [r2, #16]\n" \
-            "ldrd r10, r11, [r2, #24]\n" \
-            "1:\n vctp.8 r4\n vpst\n vstrbt.8 q1, [r0]\n add r2, r0, r4\n mov r12, r1\n" \
+            "ldrd r10, r11, [r2, #24]\n vctp.8 r7\n" \
+            "1:\n vstrb.8 q1, [r0]\n add r2, r0, r4\n mov r12, r1\n" \
             "wlstp.16 lr, r5, 3f\n" \
             "2:\n vldrb.u16 q0, [r12, q3]\n add r12, r8\n" FLIPPED \
             "vstrb.16 q0, [r2], #8\n letp lr, 2b\n" \
-            "3:\n vctp.8 r7\n add r2, r0, r6\n vpst\n vstrbt.8 q1, [r2]\n" \
+            "3:\n add r2, r0, r6\n vpst\n vstrbt.8 q1, [r2]\n" \
             "add r0, r10\n add r1, r11\n subs r3, #1\n bgt 1b\n" \
             "pop {r4-r8, r10, r11, pc}\n"); \
     }
@@ -122,6 +122,7 @@ RAOT_STRIP_LINES_OF(raot_strip_lines_flipped, "veor q0, q0, q2\n")
  * column; strips are `pitch` apart. Lines first1..last1 of `lines` and columns 0..width are inside
  * the image; elements outside are `zero`. `image` is column 0 of the first line inside. `flip` is
  * 0, or 128 for unsigned bytes, which become signed. Seven columns are at most 65535 bytes apart.
+ * Strips have room for a vector, and bytes behind shorter ones may change.
  */
 __attribute__((noinline, unused)) static void
 raot_depthwise_strips_u8_unpacked(int8_t *strips, const uint8_t *image, int32_t zero, int32_t flip,

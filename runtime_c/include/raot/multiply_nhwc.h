@@ -205,11 +205,9 @@ struct raot_multiply_pairs {
  *     [sp, #12]            address of the first blocks
  *     [sp, #16]            end of the sums of the pair
  *     [sp, #20]            iterations of four blocks
- *     [sp, #24]            weights
- *     [sp, #28]            bytes from one pair to the next
- *     [sp, #32]            remaining pairs
- *     [sp, #36]            bytes of the sums of a pair
- *     [sp, #40]            address of the code for a pair
+ *     [sp, #24]            weights, end of all sums
+ *     [sp, #32]            bytes from one pair to the next, bytes of the sums of a pair
+ *     [sp, #40]            of up to three blocks: from the end of a pair to the next one
  *
  * Up to three blocks of both positions are kept in vectors, without what is behind the last one.
  * For more, a block has loaded its first operands before: q0 is x and q2 the first channel.
@@ -217,6 +215,9 @@ struct raot_multiply_pairs {
 #define RAOT_SUMS_TWO "{r0, r2, r4, r6, r8, r10, r12, r14}"
 
 /* clang-format off */
+#define RAOT_NEXT_PAIR                                                           \
+    "ldrd r0, r5, [sp, #36]\n add r1, r5\n add r3, r5\n add r5, r0, r11\n"   \
+    "ldrd r7, r0, [sp, #24]\n cmp r11, r0\n"
 #define RAOT_BLOCK_START                                                         \
     "vmladava.s8 r0, q0, q2\n vldrb.8 q3, [r7], #16\n"                          \
     "vmladava.s8 r2, q0, q3\n vldrb.8 q4, [r7], #16\n"                          \
@@ -235,7 +236,8 @@ RAOT_NAKED static void raot_multiply_pairs_s8(
         "vpush {d8, d9, d10, d11, d12, d13, d14, d15}\n sub sp, #48\n"
         "ldr r4, [r3, #16]\n vctp.8 r4\n"
         "ldrd r4, r12, [r3]\n ldrd r6, r8, [r3, #8]\n mov r11, r0\n mov r7, r1\n"
-        "lsl r10, r8, #1\n strd r10, r6, [sp, #28]\n str r1, [sp, #24]\n str r4, [sp, #36]\n"
+        "mla r6, r6, r4, r0\n strd r1, r6, [sp, #24]\n lsl r10, r8, #1\n strd r10, r4, [sp, #32]\n"
+        "sub r10, r10, r12, lsl #4\n add r10, #16\n str r10, [sp, #40]\n"
         "mov r1, r2\n add r3, r2, r8\n strd r1, r3, [sp, #4]\n add r5, r0, r4\n"
         "str r5, [sp, #16]\n"
         "cmp r12, #2\n blt 1f\n beq 2f\n cmp r12, #3\n beq 3f\n"
@@ -245,7 +247,7 @@ RAOT_NAKED static void raot_multiply_pairs_s8(
         "cmp r6, #0\n beq 6f\n adr.w r0, 7f\n orr r0, #1\n"
         "6:\n str r0, [sp, #12]\n adr.w r0, 10f\n b 4f\n"
         "1:\n adr.w r0, 11f\n b 4f\n 2:\n adr.w r0, 12f\n b 4f\n 3:\n adr.w r0, 13f\n"
-        "4:\n orr r0, #1\n str r0, [sp, #40]\n bx r0\n .p2align 2\n"
+        "4:\n orr r0, #1\n bx r0\n .p2align 2\n"
         /* More blocks than three. */
         "10:\n ldm r7!, " RAOT_SUMS_TWO "\n vldrb.8 q2, [r7], #16\n vldrb.8 q0, [r1], #16\n"
         "ldr pc, [sp, #12]\n"
@@ -257,25 +259,24 @@ RAOT_NAKED static void raot_multiply_pairs_s8(
         "vmladava.s8 r10, q1, q3\n vmladava.s8 r12, q1, q4\n vmladava.s8 r14, q1, q5\n"
         "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 10b\n"
         /* The next pair. */
-        "5:\n ldrd r1, r3, [sp, #4]\n ldr r0, [sp, #28]\n add r1, r0\n add r3, r0\n"
-        "strd r1, r3, [sp, #4]\n ldr r7, [sp, #24]\n ldr r5, [sp, #36]\n add r5, r11\n"
-        "str r5, [sp, #16]\n ldr r0, [sp, #32]\n subs r0, #1\n str r0, [sp, #32]\n beq 9f\n"
-        "ldr pc, [sp, #40]\n"
+        "ldrd r1, r3, [sp, #4]\n ldrd r0, r5, [sp, #32]\n add r1, r0\n add r3, r0\n add r5, r11\n"
+        "strd r1, r3, [sp, #4]\n str r5, [sp, #16]\n ldrd r7, r0, [sp, #24]\n"
+        "cmp r11, r0\n bne.w 10b\n"
         "9:\n add sp, #48\n vpop {d8, d9, d10, d11, d12, d13, d14, d15}\n"
         "pop {r4, r5, r6, r7, r8, r10, r11, pc}\n .p2align 2\n");
     /* C compilers need not take longer texts than 4095 characters. One block, two and three. */
     __asm volatile(
-        "11:\n "
-        "vpstt\n vldrbt.8 q0, [r1], #16\n vldrbt.8 q1, [r3], #16\n"
+        "11:\n"
+        "vpstt\n vldrbt.8 q0, [r1]\n vldrbt.8 q1, [r3]\n"
         "21:\n ldm r7!, " RAOT_SUMS_TWO "\n"
         "vldrb.8 q2, [r7], #16\n vmladava.s8 r0, q0, q2\n vldrb.8 q3, [r7], #16\n"
         "vmladava.s8 r8, q1, q2\n vmladava.s8 r2, q0, q3\n vldrb.8 q4, [r7], #16\n"
         "vmladava.s8 r10, q1, q3\n vmladava.s8 r4, q0, q4\n vldrb.8 q5, [r7], #16\n"
         "vmladava.s8 r12, q1, q4\n vmladava.s8 r6, q0, q5\n vmladava.s8 r14, q1, q5\n"
-        "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 21b\n b 5b\n"
-        "12:\n "
+        "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 21b\n" RAOT_NEXT_PAIR "bne.w 11b\n b.w 9b\n"
+        "12:\n"
         "vldrb.8 q0, [r1], #16\n vldrb.8 q2, [r3], #16\n"
-        "vpstt\n vldrbt.8 q1, [r1], #16\n vldrbt.8 q3, [r3], #16\n"
+        "vpstt\n vldrbt.8 q1, [r1]\n vldrbt.8 q3, [r3]\n"
         "22:\n ldm r7!, " RAOT_SUMS_TWO "\n"
         "vldrb.8 q4, [r7], #16\n vmladava.s8 r0, q0, q4\n vldrb.8 q5, [r7], #16\n"
         "vmladava.s8 r8, q2, q4\n vmladava.s8 r2, q0, q5\n vldrb.8 q6, [r7], #16\n"
@@ -285,11 +286,11 @@ RAOT_NAKED static void raot_multiply_pairs_s8(
         "vmladava.s8 r8, q3, q4\n vmladava.s8 r2, q1, q5\n vldrb.8 q6, [r7], #16\n"
         "vmladava.s8 r10, q3, q5\n vmladava.s8 r4, q1, q6\n vldrb.8 q7, [r7], #16\n"
         "vmladava.s8 r12, q3, q6\n vmladava.s8 r6, q1, q7\n vmladava.s8 r14, q3, q7\n"
-        "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 22b\n b 5b\n"
-        "13:\n "
+        "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 22b\n" RAOT_NEXT_PAIR "bne.w 12b\n b.w 9b\n"
+        "13:\n"
         "vldrb.8 q0, [r1], #16\n vldrb.8 q1, [r1], #16\n"
         "vldrb.8 q3, [r3], #16\n vldrb.8 q4, [r3], #16\n"
-        "vpstt\n vldrbt.8 q2, [r1], #16\n vldrbt.8 q5, [r3], #16\n"
+        "vpstt\n vldrbt.8 q2, [r1]\n vldrbt.8 q5, [r3]\n"
         "23:\n ldm r7!, " RAOT_SUMS_TWO "\n"
         "vldrb.8 q6, [r7], #16\n vmladava.s8 r0, q0, q6\n vldrb.8 q7, [r7], #16\n"
         "vmladava.s8 r8, q3, q6\n vmladava.s8 r2, q0, q7\n vldrb.8 q6, [r7], #16\n"
@@ -303,10 +304,11 @@ RAOT_NAKED static void raot_multiply_pairs_s8(
         "vmladava.s8 r8, q5, q6\n vmladava.s8 r2, q2, q7\n vldrb.8 q6, [r7], #16\n"
         "vmladava.s8 r10, q5, q7\n vmladava.s8 r4, q2, q6\n vldrb.8 q7, [r7], #16\n"
         "vmladava.s8 r12, q5, q6\n vmladava.s8 r6, q2, q7\n vmladava.s8 r14, q5, q7\n"
-        "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 23b\n b 5b\n");
+        "stm r11!, " RAOT_SUMS_TWO "\n cmp r11, r5\n bne 23b\n" RAOT_NEXT_PAIR "bne.w 13b\n b.w 9b\n");
 }
 /* clang-format on */
 #undef RAOT_SUMS_TWO
+#undef RAOT_NEXT_PAIR
 #undef RAOT_BLOCK_START
 #undef RAOT_BLOCK
 #elif defined(RAOT_MVE)

@@ -100,6 +100,87 @@ RAOT_QUANTIZE_DIVIDED(u8, uint8_t)
                                        x + first + block - again, scale, again, step, zero); \
     }                                                                                        \
     first += block;
+#if defined(RAOT_ASM_THUMB)
+/* Sizes of the functions below: bytes of lines, floats and blocks, and from the first block of a
+ * line to the last one, which overlaps the one before; 0 where it is whole. */
+struct raot_quantize_short {
+    float by;
+    int32_t zero;
+    int32_t step;
+    int32_t blocks;
+    int32_t lines;
+    int32_t next;
+    int32_t x_step;
+    int32_t line_step;
+    int32_t x_last;
+    int32_t last;
+};
+
+/*
+ * Lines of at least a block. Returns whether a product is next to a middle, or no number.
+ *
+ *     r0, r1, r12, r2   line and block of the results, of the floats
+ *     r3, r4            remaining lines, blocks of a line
+ *     r5 to r8, r10     next, x_step, line_step, x_last, last
+ *     q3, q4            worst, total
+ *     q5, q6, q7        offsets of eight results, zero, by
+ */
+/* clang-format off */
+#define RAOT_QUANTIZE_EIGHT(NARROW) \
+    "vld20.32 {q0, q1}, [r2]\n vld21.32 {q0, q1}, [r2]!\n" \
+    "vmul.f32 q0, q0, q7\n vmul.f32 q1, q1, q7\n vfma.f32 q4, q0, q1\n" \
+    "vcvt.s32.f32 q0, q0, #16\n vcvt.s32.f32 q1, q1, #16\n" \
+    "vqrshrnb.s32 q2, q0, #16\n vqrshrnt.s32 q2, q1, #16\n" \
+    "vmovnt.i32 q0, q1\n vqadd.s16 q2, q2, q6\n vmaxa.s16 q3, q0\n" \
+    NARROW ".s16 q2, q2\n vstrb.16 q2, [r12, q5]\n"
+#define RAOT_QUANTIZE_SHORT(suffix, byte, NARROW) \
+    RAOT_NAKED static int32_t raot_quantize_short_##suffix( \
+        RAOT_ARGUMENT byte *out, RAOT_ARGUMENT const float *x, \
+        RAOT_ARGUMENT const struct raot_quantize_short *sizes) \
+    { \
+        __asm volatile( \
+            "push {r4-r8, r10, r11, lr}\n vpush {d8-d15}\n" \
+            "ldrd r3, r4, [r2]\n vdup.32 q7, r3\n vdup.16 q6, r4\n" \
+            "ldrd r3, r4, [r2, #8]\n movs r6, #0\n vidup.u16 q5, r6, #1\n vmul.i16 q5, q5, r3\n" \
+            "movs r6, #0\n vdup.32 q3, r6\n vdup.32 q4, r6\n" \
+            "ldrd r3, r5, [r2, #16]\n ldrd r6, r7, [r2, #24]\n ldrd r8, r10, [r2, #32]\n" \
+            "1:\n cmp r8, #0\n beq 2f\n add r2, r1, r8\n add r12, r0, r10\n" \
+            RAOT_QUANTIZE_EIGHT(NARROW) \
+            "2:\n mov r2, r1\n mov r12, r0\n dls lr, r4\n" \
+            "3:\n" RAOT_QUANTIZE_EIGHT(NARROW) "add r12, r5\n le lr, 3b\n" \
+            "add r1, r6\n add r0, r7\n subs r3, #1\n bgt 1b\n" \
+            "movs r0, #0\n vmaxv.u16 r0, q3\n movw r1, #0x7FF8\n" \
+            "vcmp.f32 ne, q4, q4\n vmrs r2, p0\n lsls r2, r2, #16\n" \
+            "it ne\n movne r0, r1\n cmp r0, r1\n ite hs\n movhs r0, #1\n movlo r0, #0\n" \
+            "vpop {d8-d15}\n pop {r4-r8, r10, r11, pc}\n"); \
+    }
+RAOT_QUANTIZE_SHORT(i8, int8_t, "vqmovnb")
+RAOT_QUANTIZE_SHORT(u8, uint8_t, "vqmovunb")
+/* clang-format on */
+#undef RAOT_QUANTIZE_EIGHT
+#undef RAOT_QUANTIZE_SHORT
+
+/* As many short lines as have the elements of a block. */
+#define RAOT_QUANTIZE_SHORT_LINES(suffix, byte)                                               \
+    for (const int32_t most = RAOT_QUANTIZE_BLOCK / (count > 0 ? count : 1);                  \
+         normal && lines > 0 && count >= 8 && most > 0;) {                                    \
+        const int32_t some = lines < most ? lines : most;                                     \
+        const int32_t left = count % 8 != 0 ? count - 8 : 0;                                  \
+        const struct raot_quantize_short sizes =                                              \
+            {                                                                                 \
+                by,       zero,       step,      count / 8, some,                             \
+                8 * step, 4 * x_step, line_step, 4 * left,  left * step,                      \
+        };                                                                                    \
+        const int again = raot_quantize_short_##suffix(out, x, &sizes);                       \
+        for (int32_t j = 0; again != 0 && j < some; j++) {                                    \
+            raot_quantize_divided_##suffix(out + j * line_step, x + j * x_step, scale, count, \
+                                           step, zero);                                       \
+        }                                                                                     \
+        lines -= some;                                                                        \
+        out += lines > 0 ? some * line_step : 0;                                              \
+        x += lines > 0 ? some * x_step : 0;                                                   \
+    }
+#endif
 #define RAOT_QUANTIZE_SETUP                                                   \
     const uint16x8_t apart = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)step); \
     const float by = 1.0f / scale;                                            \
@@ -187,8 +268,12 @@ struct raot_quantize_lines {
     int32_t zero;
 };
 
+#if !defined(RAOT_QUANTIZE_SHORT_LINES)
+#define RAOT_QUANTIZE_SHORT_LINES(suffix, byte)
+#endif
 #define RAOT_QUANTIZE_LINES(suffix, byte, narrow, NARROW)    \
     RAOT_QUANTIZE_SETUP                                      \
+    RAOT_QUANTIZE_SHORT_LINES(suffix, byte)                  \
     for (int32_t j = lines; j > 0; j--) {                    \
         for (int32_t first = 0; first < count;) {            \
             RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW) \
