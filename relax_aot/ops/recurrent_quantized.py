@@ -205,18 +205,17 @@ class _Steps(Steps):
             k.store(target, binary("+", scaled, start))
 
         depth = weights.shape[0]
-        if scales.shape[0] == 1:
+        if scales.shape[0] == 1 and rows is not None:
             sum_ = k.local("sum", kind, zero)
             with k.loops(depth) as (i,):
                 k.assign(sum_, added(sum_, i))
-            whole: Expr = sum_ if rows is None else Cast(sum_, DType.F32)
-            stored(whole * scales[(Dim.of(0), column)])
+            stored(Cast(sum_, DType.F32) * scales[(Dim.of(0), column)])
             return
-        total = k.local("total", DType.F32, 0.0)
+        total, size = k.local("total", DType.F32, 0.0), Dim.of(cell.group) if cell.group else depth
         with k.loops(scales.shape[0]) as (part,):
             sum_ = k.local("sum", kind, zero)
-            first = k.let("start", part * cell.group)
-            with k.loops(dim_min(Dim.of(cell.group), depth - first)) as (i,):
+            first = k.let("start", part * size)
+            with k.loops(dim_min(size, depth - first)) as (i,):
                 k.assign(sum_, added(sum_, first + i))
             group: Expr = sum_ if rows is None else Cast(sum_, DType.F32)
             k.assign(total, total + group * scales[(part, column)])

@@ -222,6 +222,23 @@ def _groups(depth: int, group: int) -> str:
 
 GROUPS = _groups(20, 8)
 FLOAT_GROUPS = _groups(50, 32)
+ONE_GROUP = """
+    symbol n in 1..9
+    const %w: i8[20, 30] = splat 5
+    const %s: f32[1, 30] = splat 0.5
+    kernel @dot(%x: f32[n, 20], %w: i8[20, 30], %s: f32[1, 30]) -> (%y: f32[n, 30]) {
+      for i in 0..n {
+        for j in 0..30 {
+          local total: f32 = 0.0:f32
+          local sum: f32 = 0.0:f32
+          for k in 0..20 {
+            sum = fma(%x[i, k], cast(%w[k, j], f32, wrap), sum)
+          }
+          total = fma(sum, %s[0, j], total)
+          %y[i, j] = total
+        }
+      }
+    }"""
 CONVOLUTION = """
     const %w: f32[4, 2, 3] = splat 0.5
     kernel @conv(%x: f32[2, 40], %w: f32[4, 2, 3]) -> (%y: f32[4, 40]) {

@@ -51,6 +51,7 @@ from relax_aot.scheduling.strategies._texts import (
     FLOAT_GROUPS,
     GROUPS,
     MATMUL,
+    ONE_GROUP,
     ROW_BLOCKS,
     ROW_GROUPS,
 )
@@ -60,6 +61,8 @@ from relax_aot.scheduling.writer import Writer
 HALF = COLUMNS // 2
 LEAST_GROUP, GREATEST_GROUP = 32, 256
 """Groups of dot products are multiples of the least one."""
+SCALAR_LANES = 4
+"""`lanes` of targets without vectors, where tiles are no faster than loops for sums of one line."""
 PAIRED = ("_s16",)
 """Forms whose weights of 8 bits are halfwords of two steps each."""
 COLUMN_PAIRS = ("_asimd",)
@@ -82,10 +85,10 @@ RAISED = {"_s16": (0, 1, 2, 3, 4, 6), "_parts_mve": range(8), "_parts_s16": rang
 class Grouped:
     """`total = 0; for groups { sum = 0; for steps { sum += x * w }; total += sum * scale }; after`.
     `x` has `rows` and moves by one element with a step, `w` and `scale` have a `column` each.
-    `own`: the scale of a group of `x`, which multiplies `scale`."""
+    `own`: the scale of a group of `x`, which multiplies `scale`. A single group has no loop."""
 
     nest: Nest
-    groups: For
+    groups: For | None
     steps: For
     total: Local
     x: Load
@@ -108,6 +111,11 @@ class Grouped:
     def bits(self) -> int:
         return self.w.dtype.bits
 
+    @property
+    def start(self) -> dict[str, Dim]:
+        """The variables of the sum at its first step."""
+        return {lp.variable: ZERO for lp in (self.groups, self.steps) if lp is not None}
+
 
 def grouped_of(stmt: For, bounds: Bounds, constants: frozenset[str]) -> Grouped | None:
     """The product in groups that a loop nest computes, where weights and scales are known."""
@@ -115,11 +123,13 @@ def grouped_of(stmt: For, bounds: Bounds, constants: frozenset[str]) -> Grouped 
     if nest is None or len(nest.leaf) < 3:
         return None
     nest = _joined(nest)
-    first, groups, *after = nest.leaf
-    match first, groups:
+    first, groups, body, after = _levels(nest.leaf)
+    match first, *body:
         case (
             Declare(Local(dtype=DType.F32) as total, Lit(0.0)),
-            For(body=(Declare(Local() as sum_, Lit(start)), For() as steps, Assign() as added)),
+            Declare(Local() as sum_, Lit(start)),
+            For() as steps,
+            Assign() as added,
         ) if (
             added.local == total
             and start == 0
@@ -136,17 +146,29 @@ def grouped_of(stmt: For, bounds: Bounds, constants: frozenset[str]) -> Grouped 
     known = {w.buffer.name, scale.buffer.name} <= constants and len(loops) == 1
     if not known or len(nest.free) < len(nest.loops):
         return None
-    found = Grouped(
-        nest, groups, steps, total, x, w, scale, own, tuple(after), loops[0], _group(w, steps)
-    )
+    depth = w.buffer.shape[0].constant
+    group = _group(w, steps) if groups is not None else round_up(depth, LEAST_GROUP)
+    found = Grouped(nest, groups, steps, total, x, w, scale, own, after, loops[0], group)
     return found if _is_regular(found) else None
+
+
+Levels = tuple[Stmt, For | None, tuple[Stmt, ...], tuple[Stmt, ...]]
+
+
+def _levels(leaf: tuple[Stmt, ...]) -> Levels:
+    """The first statement of a leaf, the loop over groups, what is done for each, and the rest.
+    A single group has no loop."""
+    first, second, *others = leaf
+    if isinstance(second, For):
+        return first, second, second.body, tuple(others)
+    return first, None, (second, *others[:2]), tuple(others[2:])
 
 
 def _joined(nest: Nest) -> Nest:
     """Two loops are one loop where all that is summed moves as if they were, wherever results go:
     heads and their columns are the columns of a product."""
-    sums = [part for stmt in walk(nest.reductions) for part in expressions(stmt)]
-    loads = [part for part in sums if isinstance(part, Load)]
+    sums = [stmt for stmt in walk(nest.leaf) if isinstance(stmt, Assign)]
+    loads = [part for stmt in sums for part in expressions(stmt) if isinstance(part, Load)]
     nodes = [part for stmt in walk(nest.leaf) for part in (stmt, *expressions(stmt))]
     if any(isinstance(part, Index) for part in nodes):
         return nest
@@ -208,33 +230,46 @@ def _group(w: Load, steps: For) -> int:
 def _is_regular(found: Grouped) -> bool:
     """Whether operands are indexed as the micro-kernel reads them: all of the weights by group and
     step, scales by group, and the left operand by rows."""
-    group, step, column = (Dim.of(lp.variable) for lp in (found.groups, found.steps, found.column))
+    step, column = (Dim.of(lp.variable) for lp in (found.steps, found.column))
+    group = Dim.of(found.groups.variable) if found.groups is not None else ZERO
     place = group * found.group + step
     index = (*found.w.buffer.shape, *found.scale.buffer.shape)
     if not all(dim.is_constant and dim.constant > 0 for dim in index) or found.group < 1:
         return False
     depth = Dim.of(found.depth)
-    whole = found.groups.start == 0 and found.groups.stop == ceildiv(depth, found.group)
     steps = found.steps.start == 0 and found.steps.stop in _ends(found, group, depth)
     return (
         found.w.index == (place, column)
         and found.scale.index == (group, column)
-        and whole
         and steps
+        and (_is_single(found) if found.groups is None else _are_whole(found, found.groups))
         and found.column.start == 0
         and found.column.stop == found.w.buffer.shape[1]
         and stride(found.x, found.column.variable) == 0
         and stride(found.x, found.steps.variable) == 1
-        and stride(found.x, found.groups.variable) == found.group
         and all(stride(found.x, lp.variable) is not None for lp in found.nest.loops)
-        and (found.own is None or _is_regular_own(found, found.own))
     )
 
 
-def _is_regular_own(found: Grouped, own: Load) -> bool:
+def _is_single(found: Grouped) -> bool:
+    """Whether there is one scale for a column. Other strategies multiply whole rows of bytes."""
+    return found.scale.buffer.shape[0] == 1 and found.x.dtype is DType.F32
+
+
+def _are_whole(found: Grouped, groups: For) -> bool:
+    """Whether a loop over groups reads all of the operands."""
+    return (
+        groups.start == 0
+        and groups.stop == ceildiv(Dim.of(found.depth), found.group)
+        and stride(found.x, groups.variable) == found.group
+        and (found.own is None or _is_regular_own(found, groups, found.own))
+    )
+
+
+def _is_regular_own(found: Grouped, groups: For, own: Load) -> bool:
     """Whether the scales of a row are contiguous."""
     return (
-        stride(own, found.groups.variable) == 1
+        stride(own, groups.variable) == 1
         and stride(own, found.column.variable) == 0
         and all(stride(own, lp.variable) is not None for lp in found.nest.loops)
     )
@@ -334,9 +369,12 @@ def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
     if not target.rows or 4 * panels > 5 * found.columns:
         return None
     if found.x.dtype is DType.F32:
+        tiles = partial(_emit, found, w, target.group_rows or target.rows, _multiply)
+        if found.groups is None and found.depth <= LEAST_GROUP:
+            return tiles if target.lanes > SCALAR_LANES else None
         if target.parts and _splits(found, context):
             return partial(_emit_parts, target.parts, found, w)
-        return partial(_emit, found, w, target.group_rows or target.rows, _multiply)
+        return tiles
     if found.own is not None and found.scale.dtype is not DType.F16:
         return None
     whole = found.group % LEAST_GROUP == 0 and found.group <= GREATEST_GROUP
@@ -423,7 +461,7 @@ def _emit(
     ):
         sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(high), Dim.of(wide)), REGISTER)
         w.add(Reserve(sums))
-        at = {found.groups.variable: ZERO, found.steps.variable: ZERO}
+        at = dict(found.start)
         if rows is not None:
             at[rows.variable] = first_row + r
         left_row = x.buffer.shape[-1] if rows is None else step_of(x, rows.variable)
@@ -454,7 +492,7 @@ def _emit_parts(form: str, found: Grouped, w: Writer) -> None:
     operands = {name: buffer[(ZERO,) * buffer.rank] for name, buffer in split.items()}
     sizes = {"lines": lines, "group_lines": found.group // LEAST_GROUP, "depth": found.depth}
     with w.nest([lp for lp in found.nest.loops if lp != column]):
-        left = moved(x, {found.groups.variable: ZERO, found.steps.variable: ZERO})
+        left = moved(x, found.start)
         w.micro(f"raot_split{form}_q{found.bits}_f32", left=left, depth=found.depth, **operands)
         with w.tiles((f"{column.variable}_tile", "width"), found.columns, WIDEST_PARTS) as (
             c,
@@ -538,5 +576,17 @@ EXAMPLES = (
             ...
             }""",
     ),
+    Example(
+        why="a single group of few steps, with vectors",
+        target="mve",
+        before=ONE_GROUP,
+        after="""
+            kernel @dot(..., %w.packed: i8[1, 20, 32], %s.packed: f32[1, 1, 32]) -> (...) {
+            ...
+                micro raot_multiply_q8_f32(...
+            ...
+            }""",
+    ),
+    Example(why="the same without vectors: loops are no slower", target="dsp", before=ONE_GROUP),
     Example(why="no groups: weights have no scale", target="dsp", before=MATMUL),
 )
