@@ -6,8 +6,9 @@
              weights of i8, one scale per row; each row of their activations is quantized while
              the model runs, and their gates and states stay floats.
     int8w    weights of products and recurrent layers alone, of 8 bits in groups
-    int4w    the same of 4 bits
-    int8d    the weights of int8w; activations of i8, each row quantized while the model runs
+    int4w    the same of 4 bits, in smaller groups
+    int8d    weights of 8 bits in the groups of int4w; activations of i8, each row quantized while
+             the model runs
     int4d    the weights of int4w, with the activations of int8d
     q8_0     weights of 8 bits in the blocks of GGUF, and activations in blocks of i8; rows that are
              gathered from tables, too

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from relax_aot.ops.matmul_groups import MOST
-from relax_aot.quantization.weight_only import GROUP, KINDS
+from relax_aot.quantization.weight_only import KINDS
 
 POOR_DECIBELS = 15.0
 """Below this a layer by itself loses what makes its result; half of the bits of an i8."""
@@ -48,7 +48,7 @@ class Quantized:
         kind = KINDS.get(self.kind)
         if kind is None:
             return ()
-        place = f"block of {GROUP}" if kind.form else "row"
+        place = f"block of {kind.group}" if kind.form else "row"
         rows = (
             f"an activation is off by at most 1/{2 * MOST} of the largest magnitude in its {place}"
         )

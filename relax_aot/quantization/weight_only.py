@@ -32,11 +32,13 @@ from relax_aot.quantization.recurrent import Layers, Weights
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`dynamic`: activations are quantized while the model runs. `form`: that of GGUF."""
+    """`dynamic`: activations are quantized while the model runs. `form`: that of GGUF. `group`: so
+    many weights along the inner axis share a scale."""
 
     bits: int
     dynamic: bool = False
     form: str = ""
+    group: int = BLOCK
 
     @property
     def most(self) -> int:
@@ -47,16 +49,15 @@ class Kind:
     def error(self) -> str:
         """How far a weight is off."""
         if self.form == "q4_k":
-            return f"a weight is off by about 1/30 of the span of its block of {GROUP} and 0"
+            return f"a weight is off by about 1/30 of the span of its block of {self.group} and 0"
         # A weight of q4_0 may have the largest magnitude with the other sign, which has 7 steps.
         least = 8 if self.form == "q4_0" else 2 * self.most
-        return (
-            f"a weight is off by at most 1/{least} of the largest magnitude in its group of {GROUP}"
-        )
+        part = f"1/{least} of the largest magnitude in its group of {self.group}"
+        return f"a weight is off by at most {part}"
 
 
 KINDS = {
-    "int8w": Kind(8),
+    "int8w": Kind(8, group=128),
     "int4w": Kind(4),
     "int8d": Kind(8, dynamic=True),
     "int4d": Kind(4, dynamic=True),
@@ -64,8 +65,6 @@ KINDS = {
     "q4_0": Kind(4, dynamic=True, form="q4_0"),
     "q4_k": Kind(4, dynamic=True, form="q4_k"),
 }
-GROUP = 32
-"""So many weights along the inner axis share a scale."""
 
 
 @dataclass
@@ -101,14 +100,14 @@ class _Work:
         transposed = call.op == "gemm" and bool(call.attr("trans_b"))
         self.count += 1
         rows = weights if transposed else weights.T
-        made = FORMS[self.kind.form](rows) if self.kind.form else _grouped(self.kind.most, rows)
+        made = FORMS[self.kind.form](rows) if self.kind.form else _grouped(self.kind, rows)
         type_ = DType.I8 if self.kind.bits == 8 else DType.I4
         parts = (
             self._constant(call, "codes", made.codes.T.astype(type_.numpy)),
             self._constant(call, "scales", made.scales.T),
         )
         (x, *row_scales), before = self._activations(call)
-        args, attrs = (x, *parts, *row_scales), attrs_of({"group": GROUP})
+        args, attrs = (x, *parts, *row_scales), attrs_of({"group": self.kind.group})
         calls = [*before]
         terms = [term for term in (*call.args, None)[2:3] if term is not None]
         if made.offsets is not None:
@@ -147,15 +146,16 @@ class _Work:
             self.rows[x.name], before = quantized_rows(x, call)
             return self.rows[x.name], before
         *rows, depth = x.type.shape
+        group = self.kind.group
         types = (
-            TensorType(DType.I8, (*rows, ceildiv(depth, GROUP) * GROUP)),
+            TensorType(DType.I8, (*rows, ceildiv(depth, group) * group)),
             TensorType(DType.F32, tuple(rows)),
         )
         values, scales = (
             Var(f"{x.name}.{part}", type_)
             for part, type_ in zip(("rows", "steps"), types, strict=True)
         )
-        attrs = attrs_of({"multiple": GROUP})
+        attrs = attrs_of({"multiple": group})
         self.rows[x.name] = values, scales
         return (values, scales), (
             Call((values, scales), "quantize_rows", (x,), attrs, call.origin),
@@ -252,10 +252,10 @@ def _in_groups(kind: Kind) -> Weights:
     """Those of recurrent layers."""
 
     def rows(matrix: Array) -> tuple[Array, Array]:
-        made = _grouped(kind.most, matrix)
+        made = _grouped(kind, matrix)
         return made.codes, made.scales
 
-    return Weights(rows, GROUP, kind.bits, kind.dynamic)
+    return Weights(rows, kind.group, kind.bits, kind.dynamic)
 
 
 def _renamed(value: Var, call: Call) -> tuple[Call, ...]:
@@ -268,13 +268,13 @@ def _is_kept(call: Call, kept: Collection[str]) -> bool:
     return any(out.name in kept for out in call.outs)
 
 
-def _grouped(most: int, rows: Array) -> Quantized:
+def _grouped(kind: Kind, rows: Array) -> Quantized:
     """Symmetric scales of the groups of each row."""
     count, size = rows.shape
-    groups = -(-size // GROUP)
-    padded = np.zeros((count, groups * GROUP))
+    groups, most = -(-size // kind.group), kind.most
+    padded = np.zeros((count, groups * kind.group))
     padded[:, :size] = rows
-    blocks = padded.reshape(count, groups, GROUP)
+    blocks = padded.reshape(count, groups, kind.group)
     scales = np.abs(blocks).max(axis=2) / most
     scales = np.where(scales > 0, scales, 1.0).astype(np.float32)
     quantized = np.clip(np.rint(blocks / scales[:, :, None]), -most, most)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products with weights in groups, with float activations and with activations that are quantized
 row by row, compared with NumPy in double precision. The inner axis is no multiple of a group, and
-the last panel of columns is not full."""
+the last panel of columns is not full. Weights of `int8w` have longer groups."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ import relax_aot as rx
 from relax_aot import driver
 from relax_aot.ir.loops import Micro, walk
 from relax_aot.quantization import Choice
-from relax_aot.quantization.weight_only import GROUP
 from relax_aot.quantization.weight_only import KINDS as EVERY
 from relax_aot.verify.emulate import emulate
+from relax_aot.verify.host import host_model
 from tests.models.onnx_text import model_of
 
 KINDS = {name: kind for name, kind in EVERY.items() if not kind.form}
-DEPTH, COLUMNS, MOST = 75, 61, 27
+GROUPS = {"int8w": 128, "int4w": 32, "int8d": 32, "int4d": 32}
+DEPTH, COLUMNS, MOST = 171, 61, 27
+DEPTHS = (1, 31, 32, 33, 96, 127, 128, 129, 160, 257, 1000)
+SHORT = 32
+"""Sums of so many products at most are loops on cores without vectors."""
 SIZES = (1, 2, 5, 23, 24, 25, MOST)
 BOARDS = {
     "mps2-an385": "int4w", "mps2-an386": "int4d", "mps3-an547": "int8w", "aarch64-linux": "int8d",
@@ -61,15 +65,19 @@ def project(kind: str, board: str = "host") -> Any:
     return driver.compile_model(model(), board, options)
 
 
-@cache
-def decoded(most: int) -> Doubles:
-    """The weights as quantized values times the scales of their groups."""
-    w = numbers()["w"].astype(np.float64)
-    groups = [w[k : k + GROUP] for k in range(0, DEPTH, GROUP)]
+def in_groups(kind: str, weights: NDArray[np.float32]) -> Doubles:
+    """Quantized values times the scales of their groups."""
+    w, size, most = weights.astype(np.float64), GROUPS[kind], 127 if "8" in kind else 7
+    groups = [w[k : k + size] for k in range(0, len(w), size)]
     steps = [(np.abs(group).max(axis=0) / most).astype(np.float32) for group in groups]
     return np.concatenate(
         [np.rint(g / s.astype(np.float64)) * s for g, s in zip(groups, steps, strict=True)]
     )
+
+
+@cache
+def decoded(kind: str) -> Doubles:
+    return in_groups(kind, numbers()["w"])
 
 
 def expected(kind: str, x: NDArray[np.float32]) -> Doubles:
@@ -78,7 +86,7 @@ def expected(kind: str, x: NDArray[np.float32]) -> Doubles:
         step = (np.abs(x).max(axis=1, keepdims=True) / np.float32(127)).astype(np.float32)
         step = np.where(step == 0, np.float32(1), step)
         rows = np.rint(x / step).astype(np.float64) * step
-    y: Doubles = np.maximum(rows @ decoded(KINDS[kind].most) + numbers()["b"], 0)
+    y: Doubles = np.maximum(rows @ decoded(kind) + numbers()["b"], 0)
     return y
 
 
@@ -115,7 +123,7 @@ def test_on_boards(kind: str, board: str) -> None:
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.dynamic])
 def test_the_stated_error_of_quantized_activations_holds(kind: str) -> None:
     host = rx.compile(model(), bounds={"n": MOST}, quantize=kind).host()
-    x, w = sample(MOST), decoded(KINDS[kind].most)
+    x, w = sample(MOST), decoded(kind)
     exact = np.maximum(x.astype(np.float64) @ w + numbers()["b"], 0)
     stated = np.abs(x).max(axis=1, keepdims=True) / 254 * np.abs(w).sum(axis=0)
     assert (np.abs(host(x=x)["y"] - exact) <= 1.001 * stated + 1e-5).all()
@@ -134,8 +142,50 @@ def test_a_row_that_is_not_finite_gives_no_number(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_take_the_flash_of_their_bits(kind: str) -> None:
     """Weights in a full panel, and a scale for each group; nothing decoded in the arena."""
-    weights, scales = DEPTH * 64, 3 * 64 * 4
+    scales = -(-DEPTH // GROUPS[kind]) * 64 * 4
     built = project(kind)
-    padded = 96 * 64 if KINDS[kind].dynamic else weights
-    assert built.const_bytes <= padded * KINDS[kind].bits // 8 + scales + 4 * COLUMNS + 64
-    assert built.arena_bytes <= (MOST * (96 + 4) + 64 if KINDS[kind].dynamic else 0)
+    padded = 192 if KINDS[kind].dynamic else DEPTH
+    assert built.const_bytes <= padded * 64 * KINDS[kind].bits // 8 + scales + 4 * COLUMNS + 64
+    assert built.arena_bytes <= (MOST * (192 + 4) + 64 if KINDS[kind].dynamic else 0)
+    assert f"largest magnitude in its group of {GROUPS[kind]}" in built.quantized.errors[0]
+
+
+@cache
+def weights() -> dict[int, NDArray[np.float32]]:
+    """For products of every depth."""
+    rng = np.random.default_rng(6)
+    return {k: rng.normal(size=(k, COLUMNS)).astype(np.float32) for k in DEPTHS}
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    "board", ["host", *(pytest.param(b, marks=pytest.mark.slow) for b in BOARDS)]
+)
+def test_groups_of_every_depth(board: str) -> None:
+    """A single group is no plain loop, and a last group may have a single weight."""
+    inputs = ", ".join(f"float[n, {k}] x{k}" for k in DEPTHS)
+    outputs = ", ".join(f"float[n, {COLUMNS}] y{k}" for k in DEPTHS)
+    text = "\n".join(f"y{k} = MatMul(x{k}, w{k})" for k in DEPTHS)
+    named = {f"w{k}": w for k, w in weights().items()}
+    options = driver.Options(bounds={"n": (1, 7)}, quantize=Choice("int8w"))
+    built = driver.compile_model(
+        model_of(f"m ({inputs}) => ({outputs})", text, named), board, options
+    )
+    rng = np.random.default_rng(7)
+    feeds = {f"x{k}": rng.normal(size=(7, k)).astype(np.float32) for k in DEPTHS}
+    found = host_model(built)(**feeds) if board == "host" else emulate(built, [feeds])[0].outputs
+    for k, w in weights().items():
+        exact = feeds[f"x{k}"].astype(np.float64) @ in_groups("int8w", w)
+        np.testing.assert_allclose(found[f"y{k}"], exact, rtol=1e-5, atol=1e-5 * k**0.5)
+    loops = {"mps2-an385": DEPTHS, "mps2-an386": [k for k in DEPTHS if k <= SHORT]}.get(board, [1])
+    assert tiled(built) == {f"y{k}" for k in DEPTHS if k not in loops}
+
+
+def tiled(built: Any) -> set[str]:
+    """Results of micro-kernels."""
+    module = built.plan.module
+    return {
+        call.outs[0].name
+        for call in module.main.body
+        if any(isinstance(s, Micro) for s in walk(module.kernel_table[call.ref("kernel")].body))
+    }

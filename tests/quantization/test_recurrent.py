@@ -23,7 +23,7 @@ from relax_aot.verify.host import StatusError, host_model
 
 Array = NDArray[Any]
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-KINDS = {"int8": 0, "int8d": 32, "int8w": 32, "int4d": 32, "int4w": 32}
+KINDS = {"int8": 0, "int8d": 32, "int8w": 128, "int4d": 32, "int4w": 32}
 """Rows of a group of weights; 0: all of them."""
 INTEGERS = ("multiply_pairs", "multiply_nhwc", "dot4_i8")
 OFTEN = ("int8", "int8w")

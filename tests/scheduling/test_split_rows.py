@@ -29,11 +29,11 @@ Floats = NDArray[np.float32]
 DEPTH, COLUMNS = 150, 61
 UNIT = 2.0**-24
 TARGETS = {target.name: target for target in all_targets()}
-KINDS = [(8, 32), (4, 32), (8, 64), (4, 96)]
+KINDS = [(8, 32), (4, 32), (8, 128), (4, 96)]
 """Bits of the weights and steps of a group."""
 BOARDS = {"mve": "mps3-an547", "dsp": "mps2-an386"}
 """Targets that split rows."""
-CASES = [(*kind, "mve") for kind in KINDS] + [(8, 64, "dsp"), (4, 32, "dsp")]
+CASES = [(*kind, "mve") for kind in KINDS] + [(8, 128, "dsp"), (4, 32, "dsp")]
 each_target = pytest.mark.parametrize("target", BOARDS)
 
 
