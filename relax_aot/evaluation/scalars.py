@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.ir.types import DType
+from relax_aot.ops._gates import gate_sigmoid, gate_tanh
 from relax_aot.ops._narrow import narrowed
 
 Array = NDArray[Any]
@@ -129,7 +130,7 @@ FLOAT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "erf": math.erf, "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint,
     "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x) if abs(x) < 2.0**52 else x,
-    "pow": np.power, "fmod": np.fmod,
+    "pow": np.power, "fmod": np.fmod, "gate_sigmoid": gate_sigmoid, "gate_tanh": gate_tanh,
 }  # fmt: skip
 PREDICATES: dict[str, Callable[[Value], Any]] = {
     "isnan": np.isnan,

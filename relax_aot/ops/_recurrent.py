@@ -114,9 +114,10 @@ def reference_by(
     cell: Cell,
     named: Mapping[str, Array | None],
     products: Callable[[Cell, dict[str, Array | None], int], Products],
+    functions: Mapping[str, Callable[[Array], Array]] | None = None,
 ) -> tuple[Array, ...]:
     """The results in double precision; `products` are given the arguments by name, and the number
-    of a direction."""
+    of a direction. `functions` take the place of activations."""
     arrays = {
         n: None if a is None else a.astype(np.float64 if is_float(a) else np.int64)
         for n, a in named.items()
@@ -133,7 +134,7 @@ def reference_by(
             lens = arrays.get("lens")
             length = seq if lens is None else int(lens[n])
             order = range(length - 1, -1, -1) if reverse else range(length)
-            _np_run(kind, cell, arrays, sums, way, n, order, y, states)
+            _np_run(kind, cell, arrays, sums, way, n, order, y, states, functions or {})
     return (y.astype(given.dtype), *[s.astype(given.dtype) for s in states])
 
 
@@ -147,6 +148,7 @@ def _np_run(
     order: Sequence[int],
     y: Array,
     states: Array,
+    others: Mapping[str, Callable[[Array], Array]],
 ) -> None:
     size, x = cell.hidden, arrays["x"]
     assert x is not None
@@ -154,7 +156,8 @@ def _np_run(
     h = np.zeros(size) if h0 is None else h0[way, n]
     c = np.zeros(size) if c0 is None else c0[way, n]
     peep = np.zeros(3 * size) if p is None else p[way]
-    functions = [_np_activation(a) for a in cell.activations[way * len(shared_activations(kind)) :]]
+    names = cell.activations[way * len(shared_activations(kind)) :]
+    functions = [others.get(name) or _np_activation(name) for name in names]
 
     def clip(v: Array) -> Array:
         return v if cell.clip <= 0 else np.clip(v, -cell.clip, cell.clip)

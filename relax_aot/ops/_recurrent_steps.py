@@ -184,7 +184,10 @@ class Steps:
     @property
     def _functions(self) -> Sequence[Callable[[Expr], Expr]]:
         count = len(shared_activations(self.kind))
-        return [activation_of(text) for text in self.cell.activations[self.way * count :]]
+        return [self.activation(text) for text in self.cell.activations[self.way * count :]]
+
+    def activation(self, text: str) -> Callable[[Expr], Expr]:
+        return activation_of(text)
 
     @contextmanager
     def each(self, size: int) -> Iterator[tuple[Dim, Dim, Dim]]:

@@ -113,6 +113,7 @@ class Layers:
                 given[name] = self._constant(call, name, values.T.astype(dtype.numpy))
                 given[f"{name}_scales"] = self._constant(call, f"{name}_scales", scales.T)
         more = {"group": self.weights.group, "dynamic": self.weights.dynamic}
+        more["tabulated"] = self.weights.dynamic
         return replace(call, op=OPS[kind], args=tuple(given.values()), attrs=attrs_of(attrs | more))
 
     def _biases(self, call: Call, b: Array, rows: int) -> dict[str, Var | None]:

@@ -4,6 +4,8 @@ float layers of ONNX Runtime, and between targets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 import relax_aot as rx
 from relax_aot import driver
 from relax_aot.ir.loops import Micro, walk
+from relax_aot.ops._gates import gate_sigmoid, gate_tanh
 from relax_aot.quantization import Choice, QuantizeError
 from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import StatusError, host_model
@@ -92,7 +95,7 @@ def layers() -> onnx.ModelProto:
 
 
 def inputs(t: int, n: int) -> dict[str, Array]:
-    rng = np.random.default_rng(t)
+    rng = np.random.default_rng(t + 20)
     made: dict[str, Array] = {
         name: rng.normal(size=[{"t": t, "n": n}.get(size, size) for size in shape])
         for name, shape in PORTS.items()
@@ -134,12 +137,23 @@ def seen(row: Array, kind: str) -> Array:
     return np.asarray(np.rint(row / step) * step)
 
 
-def sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
+@dataclass(frozen=True)
+class Gates:
+    """Functions of the gates."""
+
+    sigmoid: Callable[[Array], Array]
+    tanh: Callable[[Array], Array]
+
+
+EXACT = Gates(lambda x: np.asarray(1 / (1 + np.exp(-x))), np.tanh)
+TABLE = Gates(gate_sigmoid, gate_tanh)
+"""Where rows of activations are bytes."""
 
 
 def run(node: Any, weights: dict[str, Array], feeds: dict[str, Array], kind: str) -> list[Array]:
     """The results of a layer as ONNX defines it, with quantized factors."""
+    gates = EXACT if kind.endswith("w") else TABLE
+    sigmoid, tanh = gates.sigmoid, gates.tanh
     attrs = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     hidden, direction = attrs["hidden_size"], attrs.get("direction", b"forward").decode()
     given = dict(zip(("x", "w", "r", "b", "lens", "h", "c", "p"), node.input, strict=False))
@@ -161,19 +175,19 @@ def run(node: Any, weights: dict[str, Array], feeds: dict[str, Array], kind: str
             for t in reversed(steps) if backwards else steps:
                 a, s = w @ seen(x[t, n], kind) + wb, r @ seen(h, kind) + rb
                 if node.op_type == "RNN":
-                    h = np.tanh(a + s)
+                    h = tanh(a + s)
                 elif node.op_type == "LSTM":
                     i, o, f, g = np.split(a + s, 4)
                     pi, po, pf = np.split(arrays["p"][way].astype(float), 3)
-                    c = sigmoid(f + pf * c) * c + sigmoid(i + pi * c) * np.tanh(g)
-                    h = sigmoid(o + po * c) * np.tanh(c)
+                    c = sigmoid(f + pf * c) * c + sigmoid(i + pi * c) * tanh(g)
+                    h = sigmoid(o + po * c) * tanh(c)
                 else:
                     z, reset = np.split(sigmoid((a + s)[: 2 * hidden]), 2)
                     last = slice(2 * hidden, None)
                     inner = reset * s[last]
                     if not attrs.get("linear_before_reset"):
                         inner = r[last] @ seen(reset * h, kind) + rb[last]
-                    h = (1 - z) * np.tanh(a[last] + inner) + z * h
+                    h = (1 - z) * tanh(a[last] + inner) + z * h
                 y[t, way, n] = h
             ends[:, way, n] = h, c
     return [y, ends[0], ends[1]]

@@ -8,13 +8,16 @@ and the statements of the loop read it there. Where a row is the function of som
 else, its memory is the strip. The bits are those of the loop before, but for subnormal numbers
 where vectors flush them.
 
+Other targets compute the gates of quantized recurrent layers alone so; cores with the DSP extension
+only where they are rows, because a strip takes more loads and stores there than a call saves.
+
 With lanes of partial sums, loops that sum stay what that pass made of them, and long rows become
 blocks, which threads can share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from relax_aot.ir.axes import REGISTER
@@ -44,7 +47,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_expr, map_exprs
 from relax_aot.ir.types import DType
-from relax_aot.microkernels.functions import FUNCTIONS
+from relax_aot.microkernels.functions import FUNCTIONS, GATES
 from relax_aot.scheduling.contraction import moved, stride
 from relax_aot.scheduling.nest import bounds_known, names_in, ranges, without_lets
 from relax_aot.scheduling.targets import Target
@@ -168,7 +171,7 @@ _LEAST = 4
 
 def run(module: Module, target: Target) -> Module:
     """Functions in strips, where the target has micro-kernels for them."""
-    if not target.functions:
+    if not target.functions and not target.gates:
         return module
     return replace(module, kernels=tuple(_in_strips(k, module, target) for k in module.kernels))
 
@@ -178,14 +181,19 @@ def _in_strips(kernel: Kernel, module: Module, target: Target) -> Kernel:
         return kernel
     w = Writer(names_in(kernel), module.bounds)
     with w.block() as body:
-        _Strips(w, target.functions, target.partial_sums).block(kernel.body)
+        functions = (FUNCTIONS if target.functions else {}) | (GATES if target.gates else {})
+        length = max(target.functions, target.gates)
+        _Strips(w, functions, length, target.partial_sums).block(kernel.body)
     return replace(kernel, body=tuple(body))
 
 
 @dataclass(frozen=True, slots=True)
 class _Strips:
     w: Writer
+    functions: Mapping[str, str]
+    """The micro-kernels by their scalar functions."""
     length: int
+    """Of a strip; 1 where only rows are computed so."""
     lanes: int
     """Of partial sums."""
 
@@ -210,12 +218,13 @@ class _Strips:
     def loop(self, loop: For) -> None:
         w, known = self.w, bounds_known(loop, self.w.bounds)
         flat = replace(loop, body=without_lets(loop.body))
-        if known and not loop.axis and self.matches(flat) and _next(flat) is not None:
-            if whole := _whole_row(flat):
+        if known and not loop.axis and self.matches(flat) and self.next(flat) is not None:
+            if whole := self.whole_row(flat):
                 self.row(flat, *whole)
-            else:
+                return
+            if self.length > 1:
                 self.strips(flat)
-            return
+                return
         with w.block() as body:
             if known:
                 w.bounds = ranges((loop,), w.bounds)
@@ -250,7 +259,7 @@ class _Strips:
             source = moved(argument, first)
         else:
             self.each(loop, (replace(store, value=argument),), at, count)
-        w.micro(FUNCTIONS[found.function], values=values, **{"from": source}, count=count)
+        w.micro(self.functions[found.function], values=values, **{"from": source}, count=count)
         rest = tuple(stmt for stmt in loop.body if stmt != store)
         if rest:
             self.each(loop, rest, at, count)
@@ -260,7 +269,7 @@ class _Strips:
         w, name = self.w, loop.variable
         with w.tiles((f"{name}_strip", f"{name}_width"), loop.extent, self.length) as (at, width):
             first = loop.start + at
-            while (found := _next(loop)) is not None:
+            while (found := self.next(loop)) is not None:
                 kind = found.function
                 shape = (Dim.of(self.length),)
                 strip = Buffer(w.fresh(f"{name}_{kind}"), DType.F32, shape, REGISTER)
@@ -270,7 +279,7 @@ class _Strips:
                 assert argument is not None
                 self.each(loop, (Store(strip, place, argument),), at, width)
                 start = Load(strip, (ZERO,))
-                w.micro(FUNCTIONS[kind], values=start, **{"from": start}, count=width)
+                w.micro(self.functions[kind], values=start, **{"from": start}, count=width)
                 loop = _replaced(loop, found, Load(strip, place))
             self.each(loop, loop.body, at, width)
 
@@ -280,6 +289,45 @@ class _Strips:
         with self.w.range("lane", count) as lane:
             self.w.place(body, sums, {loop.variable: loop.start + first + lane})
 
+    def next(self, loop: For) -> Apply | None:
+        """A function in a loop of scalar statements whose argument does not depend on what other
+        iterations compute, and contains no other such function."""
+        if not all(isinstance(stmt, Declare | Assign | Store) for stmt in loop.body):
+            return None
+        for number, stmt in enumerate(loop.body):
+            for found in _always_computed(stmt):
+                if found.function not in self.functions or found.args[0].dtype is not DType.F32:
+                    continue
+                argument = _written_out(found.args[0], loop.body)
+                if argument is None or not _reads_early(argument, loop.body[:number], loop.body):
+                    continue
+                if not any(self.is_function(part) for part in parts(argument)):
+                    return found
+        return None
+
+    def is_function(self, expr: Expr) -> bool:
+        return isinstance(expr, Apply) and expr.function in self.functions
+
+    def whole_row(self, loop: For) -> tuple[Store, Apply] | None:
+        """The store of a function to contiguous memory, where the other statements read no other
+        memory: it may be that of an argument."""
+        stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
+        found = self.next(loop)
+        if len(stores) != 1 or found is None or stores[0].value != found:
+            return None
+        (store,) = stores
+        rest = [stmt for stmt in loop.body if stmt != store]
+        own = Load(store.buffer, store.index)
+        reads = [e for stmt in rest for e in expressions(stmt) if isinstance(e, Load)]
+        fits = (
+            store.buffer.dtype is DType.F32
+            and stride(store, loop.variable) == 1
+            and all(isinstance(stmt, Assign) for stmt in rest)
+            and all(load == own for load in reads)
+            and loop.body[0] == store
+        )
+        return (store, found) if fits and not any(map(self.is_function, _in(rest))) else None
+
 
 def _replaced(loop: For, found: Apply, value: Expr) -> For:
     body = map_exprs(loop.body, lambda e: value if e == found else e)
@@ -287,27 +335,6 @@ def _replaced(loop: For, found: Apply, value: Expr) -> For:
 
 
 # What can be computed in strips
-
-
-def _next(loop: For) -> Apply | None:
-    """A function in a loop of scalar statements whose argument does not depend on what other
-    iterations compute, and contains no other such function."""
-    if not all(isinstance(stmt, Declare | Assign | Store) for stmt in loop.body):
-        return None
-    for number, stmt in enumerate(loop.body):
-        for found in _always_computed(stmt):
-            if found.function not in FUNCTIONS or found.args[0].dtype is not DType.F32:
-                continue
-            argument = _written_out(found.args[0], loop.body)
-            if argument is None or not _reads_early(argument, loop.body[:number], loop.body):
-                continue
-            if not any(_is_function(part) for part in parts(argument)):
-                return found
-    return None
-
-
-def _is_function(expr: Expr) -> bool:
-    return isinstance(expr, Apply) and expr.function in FUNCTIONS
 
 
 def _always_computed(stmt: Stmt) -> Iterator[Apply]:
@@ -355,27 +382,6 @@ def _reads_early(argument: Expr, before: tuple[Stmt, ...], body: tuple[Stmt, ...
         for load in parts(argument)
         if isinstance(load, Load)
     )
-
-
-def _whole_row(loop: For) -> tuple[Store, Apply] | None:
-    """The store of a function to contiguous memory, where the other statements read no other
-    memory: it may be that of an argument."""
-    stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
-    found = _next(loop)
-    if len(stores) != 1 or found is None or stores[0].value != found:
-        return None
-    (store,) = stores
-    rest = [stmt for stmt in loop.body if stmt != store]
-    own = Load(store.buffer, store.index)
-    reads = [e for stmt in rest for e in expressions(stmt) if isinstance(e, Load)]
-    fits = (
-        store.buffer.dtype is DType.F32
-        and stride(store, loop.variable) == 1
-        and all(isinstance(stmt, Assign) for stmt in rest)
-        and all(load == own for load in reads)
-        and loop.body[0] == store
-    )
-    return (store, found) if fits and not any(map(_is_function, _in(rest))) else None
 
 
 def _in(body: list[Stmt]) -> Iterator[Expr]:

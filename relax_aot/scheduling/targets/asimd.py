@@ -20,6 +20,7 @@ TARGET = replace(
     dots="_asimd",
     partial_sums=16,
     functions=0,
+    gates=64,
     float_channels=0,
     floats=(padded_rows, im2col, tiles),
     strategies=host.dot_products(DOT4_I8),

@@ -16,6 +16,7 @@ TARGET = replace(
     needs=("dsp", "fpu"),
     dots="_s16",
     parts="_s16",
+    gates=1,
     quotients=True,
     strategies=(rows, pairs, columns, depthwise_pairs, depthwise),
 )

@@ -46,6 +46,7 @@ TARGET = Target(
     halves=True,
     partial_sums=32,
     functions=1024,
+    gates=1024,
     strategies=dot_products(DOT4_U8, DOT2_I16),
     float_channels=16,
     floats=(windows, depthwise, padded_rows, im2col, tiles),

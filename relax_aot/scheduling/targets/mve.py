@@ -23,6 +23,7 @@ TARGET = replace(
     dots="_mve",
     parts="_mve",
     functions=32,
+    gates=32,
     softmax=False,
     scans=True,
     channels_last=True,
