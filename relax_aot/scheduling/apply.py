@@ -23,12 +23,13 @@ from relax_aot.scheduling.contraction import (
     with_columns_as_one,
 )
 from relax_aot.scheduling.cost import work_of
+from relax_aot.scheduling.grouped import grouped_of
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.room import room_of
 from relax_aot.scheduling.strategies.f32_calls import calls
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
-from relax_aot.scheduling.strategies.groups import grouped_of, groups
+from relax_aot.scheduling.strategies.groups import groups
 from relax_aot.scheduling.targets import Context, Emit, FloatStrategy, Target
 from relax_aot.scheduling.writer import Writer
 

@@ -170,6 +170,22 @@ ROW_GROUPS = """
         }
       }
     }"""
+ONE_ROW = """
+    const %w: i8[64, 160] = splat 5
+    const %s: f16[2, 160] = splat 0.5
+    kernel @dot(%x: i8[64], %w: i8[64, 160], %s: f16[2, 160], %r: f32[2]) -> (%y: f32[160]) {
+      for j in 0..160 {
+        local total: f32 = 0.0:f32
+        for g in 0..2 {
+          local sum: i32 = 0:i32
+          for k in 0..32 {
+            sum = (sum + (cast(%x[32*g + k], i32, wrap) * cast(%w[32*g + k, j], i32, wrap)))
+          }
+          total = fma(cast(sum, f32, wrap), (cast(%s[g, j], f32, wrap) * %r[g]), total)
+        }
+        %y[j] = total
+      }
+    }"""
 ROW_BLOCKS = """
     symbol n in 1..9
     const %w: i8[64, 30] = splat 5

@@ -13,45 +13,32 @@ differs from the loops by less than another order of the sum may.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
 
 import numpy as np
 
 from relax_aot.ir.axes import REGISTER
-from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_min
+from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import (
-    Apply,
-    Assign,
-    Binary,
     Buffer,
-    Cast,
-    Declare,
-    Expr,
     For,
-    Index,
-    Lit,
     Load,
-    Local,
     Reserve,
-    Stmt,
     Store,
-    expressions,
-    walk,
 )
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.groups import BLOCK_SCALES, BLOCKS, COLUMNS, WIDE
-from relax_aot.scheduling.contraction import follow, loops_as_one, moved, step_of, stride
-from relax_aot.scheduling.nest import Nest, nest_of
+from relax_aot.scheduling.contraction import moved, step_of, stride
+from relax_aot.scheduling.grouped import LEAST_GROUP, Grouped
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
 from relax_aot.scheduling.strategies._texts import (
     FLOAT_GROUPS,
     GROUPS,
     MATMUL,
     ONE_GROUP,
+    ONE_ROW,
     ROW_BLOCKS,
     ROW_GROUPS,
 )
@@ -59,8 +46,8 @@ from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.writer import Writer
 
 HALF = COLUMNS // 2
-LEAST_GROUP, GREATEST_GROUP = 32, 256
-"""Groups of dot products are multiples of the least one."""
+GREATEST_GROUP = 256
+"""Steps of a group of dot products."""
 SCALAR_LANES = 4
 """`lanes` of targets without vectors, where tiles are no faster than loops for sums of one line."""
 PAIRED = ("_s16",)
@@ -79,205 +66,6 @@ ORDERS = {
 """Steps of a block, by form and bits. Of 4 bits, those in the low halves of its bytes are first."""
 RAISED = {"_s16": (0, 1, 2, 3, 4, 6), "_parts_mve": range(8), "_parts_s16": range(8)}
 """Steps of a block whose weights of 4 bits have 8 added."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grouped:
-    """`total = 0; for groups { sum = 0; for steps { sum += x * w }; total += sum * scale }; after`.
-    `x` has `rows` and moves by one element with a step, `w` and `scale` have a `column` each.
-    `own`: the scale of a group of `x`, which multiplies `scale`. A single group has no loop."""
-
-    nest: Nest
-    groups: For | None
-    steps: For
-    total: Local
-    x: Load
-    w: Load
-    scale: Load
-    own: Load | None
-    after: tuple[Stmt, ...]
-    column: For
-    group: int
-
-    @property
-    def depth(self) -> int:
-        return self.w.buffer.shape[0].constant
-
-    @property
-    def columns(self) -> int:
-        return self.column.stop.constant
-
-    @property
-    def bits(self) -> int:
-        return self.w.dtype.bits
-
-    @property
-    def start(self) -> dict[str, Dim]:
-        """The variables of the sum at its first step."""
-        return {lp.variable: ZERO for lp in (self.groups, self.steps) if lp is not None}
-
-
-def grouped_of(stmt: For, bounds: Bounds, constants: frozenset[str]) -> Grouped | None:
-    """The product in groups that a loop nest computes, where weights and scales are known."""
-    nest = nest_of(stmt, bounds)
-    if nest is None or len(nest.leaf) < 3:
-        return None
-    nest = _joined(nest)
-    first, groups, body, after = _levels(nest.leaf)
-    match first, *body:
-        case (
-            Declare(Local(dtype=DType.F32) as total, Lit(0.0)),
-            Declare(Local() as sum_, Lit(start)),
-            For() as steps,
-            Assign() as added,
-        ) if (
-            added.local == total
-            and start == 0
-            and all(isinstance(one, Declare | Store) for one in after)
-        ):
-            pass
-        case _:
-            return None
-    factors, scales = _products(steps, sum_), _scales(added.value, sum_, total)
-    if factors is None or scales is None:
-        return None
-    (x, w), (scale, own) = factors, scales
-    loops = [lp for lp in nest.loops if stride(w, lp.variable) not in (None, ZERO)]
-    known = {w.buffer.name, scale.buffer.name} <= constants and len(loops) == 1
-    if not known or len(nest.free) < len(nest.loops):
-        return None
-    depth = w.buffer.shape[0].constant
-    group = _group(w, steps) if groups is not None else round_up(depth, LEAST_GROUP)
-    found = Grouped(nest, groups, steps, total, x, w, scale, own, after, loops[0], group)
-    return found if _is_regular(found) else None
-
-
-Levels = tuple[Stmt, For | None, tuple[Stmt, ...], tuple[Stmt, ...]]
-
-
-def _levels(leaf: tuple[Stmt, ...]) -> Levels:
-    """The first statement of a leaf, the loop over groups, what is done for each, and the rest.
-    A single group has no loop."""
-    first, second, *others = leaf
-    if isinstance(second, For):
-        return first, second, second.body, tuple(others)
-    return first, None, (second, *others[:2]), tuple(others[2:])
-
-
-def _joined(nest: Nest) -> Nest:
-    """Two loops are one loop where all that is summed moves as if they were, wherever results go:
-    heads and their columns are the columns of a product."""
-    sums = [stmt for stmt in walk(nest.leaf) if isinstance(stmt, Assign)]
-    loads = [part for stmt in sums for part in expressions(stmt) if isinstance(part, Load)]
-    nodes = [part for stmt in walk(nest.leaf) for part in (stmt, *expressions(stmt))]
-    if any(isinstance(part, Index) for part in nodes):
-        return nest
-    for outer, inner in combinations(nest.loops, 2):
-        free = {outer.variable, inner.variable} <= nest.free and outer.start == inner.start == 0
-        if free and all(follow(load, outer, inner) for load in loads):
-            return _joined(loops_as_one(nest, outer, inner)[0])
-    return nest
-
-
-def _products(steps: For, total: Local) -> tuple[Load, Load] | None:
-    """The factors of the sum of a group: floats, or exact integers."""
-    match steps.body:
-        case (Assign(local, Apply("fma", (Load() as x, Cast(Load() as w), Local() as old))),):
-            fits = local == total == old and x.dtype is DType.F32
-        case (
-            Assign(
-                local,
-                Binary("+", Local() as old, Binary("*", Cast(Load() as x), Cast(Load() as w))),
-            ),
-        ):
-            fits = local == total == old and (x.dtype, total.dtype) == (DType.I8, DType.I32)
-        case _:
-            return None
-    return (x, w) if fits and w.dtype in (DType.I8, DType.I4) else None
-
-
-def _scales(value: Expr, sum_: Local, total: Local) -> tuple[Load, Load | None] | None:
-    """The scale of the weights, and that of the left operand where it has one for each group."""
-    match value:
-        case Apply("fma", (group, scale, Local() as old)) if old == total:
-            plain = group.value if isinstance(group, Cast) and sum_.dtype is DType.I32 else group
-        case _:
-            return None
-    weight, own = _factors(scale)
-    if isinstance(weight, Cast) and weight.dtype is DType.F32:
-        weight = weight.value
-    if plain != sum_ or not isinstance(weight, Load) or not weight.dtype.is_float:
-        return None
-    return weight, own
-
-
-def _factors(scale: Expr) -> tuple[Expr, Load | None]:
-    match scale:
-        case Binary("*", weight, Load() as own):
-            return weight, own
-        case _:
-            return scale, None
-
-
-def _group(w: Load, steps: For) -> int:
-    """Steps of a group: how far a group moves the weights."""
-    start = (w.index[0] - Dim.of(steps.variable)).substitute({steps.variable: ZERO})
-    names = sorted(start.symbols)
-    step = start.substitute({names[0]: ONE}) if len(names) == 1 else ZERO
-    return step.constant if step.is_constant else 0
-
-
-def _is_regular(found: Grouped) -> bool:
-    """Whether operands are indexed as the micro-kernel reads them: all of the weights by group and
-    step, scales by group, and the left operand by rows."""
-    step, column = (Dim.of(lp.variable) for lp in (found.steps, found.column))
-    group = Dim.of(found.groups.variable) if found.groups is not None else ZERO
-    place = group * found.group + step
-    index = (*found.w.buffer.shape, *found.scale.buffer.shape)
-    if not all(dim.is_constant and dim.constant > 0 for dim in index) or found.group < 1:
-        return False
-    depth = Dim.of(found.depth)
-    steps = found.steps.start == 0 and found.steps.stop in _ends(found, group, depth)
-    return (
-        found.w.index == (place, column)
-        and found.scale.index == (group, column)
-        and steps
-        and (_is_single(found) if found.groups is None else _are_whole(found, found.groups))
-        and found.column.start == 0
-        and found.column.stop == found.w.buffer.shape[1]
-        and stride(found.x, found.column.variable) == 0
-        and stride(found.x, found.steps.variable) == 1
-        and all(stride(found.x, lp.variable) is not None for lp in found.nest.loops)
-    )
-
-
-def _is_single(found: Grouped) -> bool:
-    """Whether there is one scale for a column. Other strategies multiply whole rows of bytes."""
-    return found.scale.buffer.shape[0] == 1 and found.x.dtype is DType.F32
-
-
-def _are_whole(found: Grouped, groups: For) -> bool:
-    """Whether a loop over groups reads all of the operands."""
-    return (
-        groups.start == 0
-        and groups.stop == ceildiv(Dim.of(found.depth), found.group)
-        and stride(found.x, groups.variable) == found.group
-        and (found.own is None or _is_regular_own(found, groups, found.own))
-    )
-
-
-def _is_regular_own(found: Grouped, groups: For, own: Load) -> bool:
-    """Whether the scales of a row are contiguous."""
-    return (
-        stride(own, groups.variable) == 1
-        and stride(own, found.column.variable) == 0
-        and all(stride(own, lp.variable) is not None for lp in found.nest.loops)
-    )
-
-
-def _ends(found: Grouped, group: Dim, depth: Dim) -> tuple[Dim, ...]:
-    clipped = dim_min(Dim.of(found.group), depth - group * found.group)
-    return (clipped, Dim.of(found.group)) if found.depth % found.group == 0 else (clipped,)
 
 
 # Packed weights
@@ -446,12 +234,18 @@ def _emit(
     tile_of: Callable[[Grouped, Writer], Tile],
     panels: int = 1,
 ) -> None:
-    """Tiles of at most so many rows, or `panels` of one row."""
+    """Tiles of at most so many rows, or `panels` of one row, of which results may be the sums."""
     x, column = found.x, found.column
     moving = [lp for lp in found.nest.loops if stride(x, lp.variable) != 0]
     rows = moving[-1] if moving else None
     tile = tile_of(found, w)
     outer = [lp for lp in found.nest.loops if lp not in (rows, column)]
+    whole = _stored(found) if rows is None and panels > 1 else None
+    if whole is not None:
+        sizes = {"rows": ONE, "columns": Dim.of(found.columns), "left_row": x.buffer.shape[-1]}
+        with w.nest(outer):
+            tile(ZERO, found.start, moved(whole, {column.variable: ZERO}), sizes)
+        return
     first_row, row_count = (rows.start, rows.extent) if rows else (ZERO, ONE)
     high, wide = (most, COLUMNS) if rows or panels == 1 else (1, panels * COLUMNS)
     with (
@@ -468,6 +262,16 @@ def _emit(
         sizes = {"rows": height, "columns": width, "left_row": left_row}
         tile(c // COLUMNS, at, sums[ZERO, ZERO], sizes)
         finish(found, w, sums, (rows, first_row + r, height), (c, width))
+
+
+def _stored(found: Grouped) -> Load | None:
+    """The contiguous results of a row that are its sums, if these are whole panels."""
+    match found.after:
+        case (Store(buffer, index, value),) if value == found.total:
+            place = Load(buffer, index)
+            contiguous = stride(place, found.column.variable) == 1
+            return place if contiguous and found.columns % COLUMNS == 0 else None
+    return None
 
 
 def _splits(found: Grouped, context: Context) -> bool:
@@ -562,6 +366,15 @@ EXAMPLES = (
             ...
                 micro raot_dot_blocks_asimd_q8(...
             ...""",
+    ),
+    Example(
+        why="the sums of a row are its results",
+        target="dsp",
+        before=ONE_ROW,
+        after="""
+            kernel @dot(...) -> (%y: f32[160]) {
+              micro raot_dot_blocks_s16_q8(%y[0], %x[0], ...) [1, 160, ...]
+            }""",
     ),
     Example(
         why="rows of floats are split into two integers of 16 bits",
