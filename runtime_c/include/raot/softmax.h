@@ -5,10 +5,10 @@
  *
  * `values` may be `from`. The masked form gives zeros for a row of nothing but -infinity.
  *
- * On Arm cores with FPv5 (Cortex-M7, M33), rows whose elements all lie less than 86 below the peak
- * take instructions of assembly for four elements at a time: no power is a subnormal number there,
- * so that the power of 2 is added to the exponent, with the same bits. VMAXNM and VMINNM ignore
- * NaN, which then reaches the sum by arithmetic.
+ * On Arm cores with FMA and without vectors (Cortex-M4, M7, M33), rows whose elements all lie near
+ * the peak take assembly for four elements at a time, with the same bits: no power of 2 and no
+ * product with it is a subnormal number there. NaN reaches the sum by arithmetic. With --numerics
+ * ordered, VMLA and VMLS round products before they add them.
  */
 #ifndef RAOT_SOFTMAX_H
 #define RAOT_SOFTMAX_H
@@ -19,52 +19,99 @@
 #include "exponential.h"
 
 #if defined(RAOT_ASM_INLINE) && defined(RAOT_ASM_THUMB) && !defined(__OPTIMIZE_SIZE__) && \
-    defined(__ARM_FEATURE_FMA) && defined(__ARM_FP)
-/* VMAXNM is an instruction of FPv5: of Armv8-M, and of Armv7E-M with double precision. */
-#if (__ARM_FP & 4) && (__ARM_ARCH >= 8 || (__ARM_FP & 8)) && defined(RAOT_VECTOR_EXP)
+    defined(__ARM_FEATURE_FMA) && defined(__ARM_FP) && !defined(__ARM_FEATURE_MVE)
+#if __ARM_FP & 4
 #define RAOT_SOFTMAX_BLOCKS 1
+/* VMAXNM is an instruction of FPv5: of Armv8-M, and of Armv7E-M with double precision. */
+#if __ARM_ARCH >= 8 || (__ARM_FP & 8)
+#define RAOT_SOFTMAX_ENDS 1
+#endif
 #endif
 #endif
 
 #if defined(RAOT_SOFTMAX_BLOCKS)
 /* clang-format off */
-#define RAOT_SOFTMAX_ADD(sum, a, b) "vfma.f32 " sum ", " a ", " b "\n"
-#define RAOT_SOFTMAX_NEW(sum, a, b, c) \
-    "vmov.f32 " sum ", " c "\n vfma.f32 " sum ", " a ", " b "\n"
-/* x becomes 1 + (exp(r) - 1), n the sum whose low bits are the power of 2; s8 to s10 change. */
-#define RAOT_SOFTMAX_POWER(x, n) \
-    "vsub.f32 " x ", " x ", %[peak]\n" \
-    RAOT_SOFTMAX_NEW(n, x, "s16", "s17") \
-    "vsub.f32 s8, " n ", s17\n" \
-    RAOT_SOFTMAX_ADD(x, "s8", "s18") \
-    RAOT_SOFTMAX_ADD(x, "s8", "s19") \
-    "vmul.f32 s8, " x ", " x "\n" \
-    RAOT_SOFTMAX_NEW("s9", x, "s20", "s21") \
-    RAOT_SOFTMAX_NEW("s10", x, "s22", "s23") \
-    RAOT_SOFTMAX_ADD("s10", "s8", "s24") \
-    RAOT_SOFTMAX_ADD("s9", "s8", "s10") \
-    RAOT_SOFTMAX_ADD(x, "s8", "s9") \
-    "vadd.f32 " x ", " x ", s25\n"
-/* The powers of two elements, added to the sum. */
-#define RAOT_SOFTMAX_TWO(x0, x1) \
-    RAOT_SOFTMAX_POWER(x0, "s12") \
-    RAOT_SOFTMAX_POWER(x1, "s13") \
-    "vmov r3, r8, s12, s13\n vmov r10, r12, " x0 ", " x1 "\n" \
-    "add r10, r10, r3, lsl #23\n add r12, r12, r8, lsl #23\n vmov " x0 ", " x1 ", r10, r12\n" \
-    "vadd.f32 %[total], %[total], " x0 "\n vadd.f32 %[total], %[total], " x1 "\n"
-/* clang-format on */
+#define RAOT_SOFTMAX_LANES(OP, d0, d1, d2, d3, a0, a1, a2, a3, b0, b1, b2, b3) \
+    OP " " #d0 ", " #a0 ", " #b0 "\n" OP " " #d1 ", " #a1 ", " #b1 "\n" \
+    OP " " #d2 ", " #a2 ", " #b2 "\n" OP " " #d3 ", " #a3 ", " #b3 "\n"
+/* An operation on four elements. */
+#define RAOT_SOFTMAX_DO(OP, ...) RAOT_SOFTMAX_LANES(OP ".f32", __VA_ARGS__)
+#define RAOT_SOFTMAX_ALL(s) s, s, s, s
+#define RAOT_SOFTMAX_A s0, s1, s2, s3
+#define RAOT_SOFTMAX_B s4, s5, s6, s7
+#define RAOT_SOFTMAX_C s8, s9, s10, s11
+#define RAOT_SOFTMAX_D s12, s13, s14, s15
+#define RAOT_SOFTMAX_E s16, s17, s18, s19
 
-/* The constants of raot_reducef and raot_exp_smallf: s16 to s25. */
-static const float raot_softmax_constants[10] = {
-    1.442695f,    RAOT_SHIFTERF, -0.693145751953125f, -1.428606765330187e-06f,
-    0.1666656f,   0.5f,          0.00836417f,         0.041667186f,
-    0.001386701f, 1.0f,
+#if defined(RAOT_VECTOR_EXP)
+/* The constants of raot_reducef and raot_exp_smallf: s20 to s27, then those that sums begin with. */
+static const float raot_softmax_constants[20] = {
+    1.442695f, RAOT_SHIFTERF, -0.693145751953125f, -1.428606765330187e-06f,
+    0.1666656f, 0.00836417f, 0.001386701f, 0.0f,
+    RAOT_SOFTMAX_ALL(RAOT_SHIFTERF), RAOT_SOFTMAX_ALL(0.5f), RAOT_SOFTMAX_ALL(0.041667186f),
 };
+#define RAOT_SOFTMAX_NEAR 86.0f
+#define RAOT_SOFTMAX_FMA "vfma.f32 "
+/* Of the elements A, exp(r) - 1; the low bits of B are the power of 2. */
+#define RAOT_SOFTMAX_POWERS \
+    "vldmia %[constants]!, {s4-s7}\n" \
+    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_B, RAOT_SOFTMAX_A, RAOT_SOFTMAX_ALL(s20)) \
+    RAOT_SOFTMAX_DO("vsub", RAOT_SOFTMAX_C, RAOT_SOFTMAX_B, RAOT_SOFTMAX_ALL(s21)) \
+    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s22)) \
+    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s23)) \
+    "vldmia %[constants], {s12-s19}\n sub %[constants], #16\n" \
+    RAOT_SOFTMAX_DO("vmul", RAOT_SOFTMAX_C, RAOT_SOFTMAX_A, RAOT_SOFTMAX_A) \
+    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_D, RAOT_SOFTMAX_A, RAOT_SOFTMAX_ALL(s24)) \
+    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_E, RAOT_SOFTMAX_A, RAOT_SOFTMAX_ALL(s25)) \
+    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_E, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s26)) \
+    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_D, RAOT_SOFTMAX_C, RAOT_SOFTMAX_E) \
+    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_D)
+#else
+/* The constants of raot_exp_partsf and raot_expm1_nearf. */
+static const float raot_softmax_constants[32] = {
+    1.442695f, 12582912.0f, RAOT_LN2_HIGHF, RAOT_LN2_LOWF, 0.00019960135f, 0.0f, 0.0f, 0.0f,
+    RAOT_SOFTMAX_ALL(12582912.0f), RAOT_SOFTMAX_ALL(0.0013933729f),
+    RAOT_SOFTMAX_ALL(0.00833319f), RAOT_SOFTMAX_ALL(0.041666478f),
+    RAOT_SOFTMAX_ALL(0.16666667f), RAOT_SOFTMAX_ALL(0.5f),
+};
+/* (1 + p) * 2^n is 2^n + 2^n * p, where the product is no subnormal number. */
+#define RAOT_SOFTMAX_NEAR 64.0f
+#define RAOT_SOFTMAX_FMA "vmla.f32 "
+#define RAOT_SOFTMAX_POWERS \
+    "vldmia %[constants]!, {s4-s7}\n" \
+    RAOT_SOFTMAX_DO("vmla", RAOT_SOFTMAX_B, RAOT_SOFTMAX_A, RAOT_SOFTMAX_ALL(s20)) \
+    RAOT_SOFTMAX_DO("vsub", RAOT_SOFTMAX_C, RAOT_SOFTMAX_B, RAOT_SOFTMAX_ALL(s21)) \
+    RAOT_SOFTMAX_DO("vmls", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s22)) \
+    RAOT_SOFTMAX_DO("vnmul", RAOT_SOFTMAX_D, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s23)) \
+    RAOT_SOFTMAX_DO("vadd", RAOT_SOFTMAX_C, RAOT_SOFTMAX_A, RAOT_SOFTMAX_D) \
+    RAOT_SOFTMAX_DO("vsub", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_A) \
+    RAOT_SOFTMAX_DO("vsub", RAOT_SOFTMAX_D, RAOT_SOFTMAX_D, RAOT_SOFTMAX_A) \
+    "vldmia %[constants]!, {s16-s19}\n" \
+    RAOT_SOFTMAX_DO("vmla", RAOT_SOFTMAX_E, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s24)) \
+    RAOT_SOFTMAX_HORNER("s0-s3", RAOT_SOFTMAX_A, RAOT_SOFTMAX_E) \
+    RAOT_SOFTMAX_HORNER("s16-s19", RAOT_SOFTMAX_E, RAOT_SOFTMAX_A) \
+    RAOT_SOFTMAX_HORNER("s0-s3", RAOT_SOFTMAX_A, RAOT_SOFTMAX_E) \
+    RAOT_SOFTMAX_HORNER("s16-s19", RAOT_SOFTMAX_E, RAOT_SOFTMAX_A) "sub %[constants], #96\n" \
+    RAOT_SOFTMAX_DO("vmul", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_C) \
+    RAOT_SOFTMAX_DO("vmla", RAOT_SOFTMAX_D, RAOT_SOFTMAX_D, RAOT_SOFTMAX_C) \
+    RAOT_SOFTMAX_DO("vmla", RAOT_SOFTMAX_D, RAOT_SOFTMAX_A, RAOT_SOFTMAX_E) \
+    RAOT_SOFTMAX_DO("vadd", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_D)
+#define RAOT_SOFTMAX_HORNER(NEXT, TO, FROM) \
+    "vldmia %[constants]!, {" NEXT "}\n" RAOT_SOFTMAX_DO("vmla", TO, FROM, RAOT_SOFTMAX_C)
+#endif
+/* Powers of two elements, added to the sum. */
+#define RAOT_SOFTMAX_SCALE(x0, x1, n0, n1) \
+    "vmov r3, r8, " n0 ", " n1 "\n" \
+    "add r3, r10, r3, lsl #23\n add r8, r10, r8, lsl #23\n vmov " n0 ", " n1 ", r3, r8\n" \
+    RAOT_SOFTMAX_FMA n0 ", " n0 ", " x0 "\n" RAOT_SOFTMAX_FMA n1 ", " n1 ", " x1 "\n" \
+    "vadd.f32 s28, s28, " n0 "\n vadd.f32 s28, s28, " n1 "\n"
+/* clang-format on */
 
 /* The greatest and the least of four elements for each block, if they are beyond those given. */
 __attribute__((noinline, unused)) static void raot_softmax_range(const float *from, int32_t blocks,
                                                                  float ends[2])
 {
+#if defined(RAOT_SOFTMAX_ENDS)
     __asm__ volatile("vldmia %[ends], {s4-s5}\n"
                      "1: vldmia %[from]!, {s0-s3}\n"
                      "vmaxnm.f32 s4, s4, s0\n vminnm.f32 s5, s5, s0\n"
@@ -76,26 +123,42 @@ __attribute__((noinline, unused)) static void raot_softmax_range(const float *fr
                      : [from] "+r"(from), [blocks] "+r"(blocks)
                      : [ends] "r"(ends)
                      : "s0", "s1", "s2", "s3", "s4", "s5", "memory", "cc");
+#else
+    float most = ends[0];
+    float least = ends[1];
+
+    for (int32_t i = 0; i < 4 * blocks; i++) {
+        most = from[i] > most ? from[i] : most;
+        least = from[i] < least ? from[i] : least;
+    }
+    ends[0] = most;
+    ends[1] = least;
+#endif
 }
 
-/* The powers of blocks of four elements above peak - 86. Returns their sum. */
+/* The powers of blocks of four elements near the peak (s29). Returns their sum (s28). */
 __attribute__((noinline, unused)) static float raot_softmax_powers(float *values, const float *from,
                                                                    int32_t blocks, float peak)
 {
-    float total = 0.0f;
+    const float *constants = raot_softmax_constants;
+    float ends[2] = {0.0f, peak};
 
     /* clang-format off */
     __asm__ volatile(
-        "vldmia %[constants], {s16-s25}\n"
+        "vldmia %[constants]!, {s20-s27}\n vldmia %[ends], {s28-s29}\n mov r10, #0x3f800000\n"
         "1: vldmia %[from]!, {s0-s3}\n"
-        RAOT_SOFTMAX_TWO("s0", "s1") RAOT_SOFTMAX_TWO("s2", "s3")
-        "subs %[blocks], #1\n vstmia %[values]!, {s0-s3}\n bne 1b\n"
-        : [from] "+r"(from), [values] "+r"(values), [blocks] "+r"(blocks), [total] "+t"(total)
-        : [constants] "r"(raot_softmax_constants), [peak] "t"(peak)
-        : "r3", "r8", "r10", "r12", "s0", "s1", "s2", "s3", "s8", "s9", "s10", "s12", "s13",
-          "s16", "s17", "s18", "s19", "s20", "s21", "s22", "s23", "s24", "s25", "memory", "cc");
+        RAOT_SOFTMAX_DO("vsub", RAOT_SOFTMAX_A, RAOT_SOFTMAX_A, RAOT_SOFTMAX_ALL(s29))
+        RAOT_SOFTMAX_POWERS
+        RAOT_SOFTMAX_SCALE("s0", "s1", "s4", "s5") RAOT_SOFTMAX_SCALE("s2", "s3", "s6", "s7")
+        "subs %[blocks], #1\n vstmia %[values]!, {s4-s7}\n bne 1b\n vstmia %[ends], {s28}\n"
+        : [from] "+r"(from), [values] "+r"(values), [blocks] "+r"(blocks),
+          [constants] "+r"(constants)
+        : [ends] "r"(ends)
+        : "r3", "r8", "r10", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9",
+          "s10", "s11", "s12", "s13", "s14", "s15", "s16", "s17", "s18", "s19", "s20", "s21",
+          "s22", "s23", "s24", "s25", "s26", "s27", "s28", "s29", "memory", "cc");
     /* clang-format on */
-    return total;
+    return ends[0];
 }
 
 /* Blocks of four elements, divided by a number. */
@@ -128,7 +191,7 @@ __attribute__((unused)) static int raot_softmax_near(float *values, const float 
         ends[0] = from[i] > ends[0] ? from[i] : ends[0];
         ends[1] = from[i] < ends[1] ? from[i] : ends[1];
     }
-    if (!(ends[1] - ends[0] > -86.0f)) {
+    if (!(ends[1] - ends[0] > -RAOT_SOFTMAX_NEAR)) {
         return 0;
     }
     total = raot_softmax_powers(values, from, blocks, ends[0]);
