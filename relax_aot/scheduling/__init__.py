@@ -147,7 +147,7 @@ def schedule_contractions(module: Module, target: Target) -> Module:
         module = apply_module(module, target, schedule_groups)
     module = byte_sums.run(quantized_lines.run(module, target), target)
     module = range_lines.run(module, target)
-    if target.strategies:
+    if target.strategies or target.byte_rows:
         module = apply_module(rounding.run(module, target), target, schedule_integers)
         module = scaled_sums.run(module, target)
     if target.rows:

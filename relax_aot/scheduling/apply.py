@@ -27,6 +27,7 @@ from relax_aot.scheduling.grouped import grouped_of
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.room import room_of
+from relax_aot.scheduling.strategies.byte_rows import byte_rows
 from relax_aot.scheduling.strategies.f32_calls import calls
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.strategies.groups import groups
@@ -44,8 +45,8 @@ def schedule_groups(stmt: For, w: Writer, context: Context) -> Emit | None:
 
 
 def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
-    """An integer contraction with known weights, by the strategies of the target. Weights depend
-    on no loop around the contraction."""
+    """An integer contraction with known weights, by the strategies of the target, or of two
+    computed factors. Weights depend on no loop around the contraction."""
     found = contraction_of(stmt, w.bounds)
     if found is None:
         return None
@@ -59,6 +60,8 @@ def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
         for strategy in context.target.strategies:
             if emit := strategy(roles, w, context):
                 return emit
+    elif context.target.byte_rows and (emit := byte_rows(found, w, context)):
+        return emit
     return partial(w.add, stmt)
 
 

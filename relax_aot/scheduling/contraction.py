@@ -110,6 +110,10 @@ class Contraction:
         return symbols_of(*self.reductions)
 
     @property
+    def free_variables(self) -> frozenset[str]:
+        return frozenset(loop.variable for loop in self.free)
+
+    @property
     def free(self) -> tuple[For, ...]:
         """Loops whose iterations may run in any order and that no other loop depends on."""
         free = self.nest.free - symbols_of(*self.nest.loops)

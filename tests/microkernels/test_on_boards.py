@@ -19,6 +19,7 @@ from relax_aot.ir.parse import parse
 from relax_aot.ir.unused import without_unused_module
 from relax_aot.microkernels import (
     all_micro_kernels,
+    byte_rows,
     convolve,
     dsp,
     dsp_pairs,
@@ -42,12 +43,13 @@ BOARDS = {
     "mps3-an547": (*mve.MICRO_KERNELS, *convolve.MICRO_KERNELS, *groups.FLOAT_PRODUCTS,
                    *groups.DOTS["_mve"], *groups.SPLITS, *groups.PART_PRODUCTS,
                    *functions.MICRO_KERNELS, *outside.MICRO_KERNELS,
-                   *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS),
+                   *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS,
+                   *byte_rows.MICRO_KERNELS),
     "mps2-an386": (*dsp.MICRO_KERNELS, *dsp_pairs.MICRO_KERNELS,
                    *groups.FLOAT_PRODUCTS, *groups.DOTS["_s16"],
                    *groups.SPLITS, *groups.PART_PRODUCTS,
                    *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS,
-                   *rows.MICRO_KERNELS,
+                   *rows.MICRO_KERNELS, *byte_rows.MICRO_KERNELS,
                    *(k for k in mve.MICRO_KERNELS if k.header == "quantize_lines.h")),
     "mps2-an500": (*softmax.MICRO_KERNELS, *rows.MICRO_KERNELS),
 }  # fmt: skip

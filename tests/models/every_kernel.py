@@ -322,7 +322,21 @@ def _quantized(name: str, kind: str) -> Options:
     return Options(bounds=N, name=name, quantize=Choice(kind))
 
 
+def computed() -> onnx.ModelProto:
+    """Products whose factors are both computed: of bytes, and of few rows of floats."""
+    text = """
+        columns = Transpose <perm = [0, 2, 1]> (b)
+        y = MatMulInteger (a, columns)
+        keys = Transpose <perm = [0, 2, 1]> (k)
+        z = MatMul (q, keys)
+    """
+    signature = """computed (int8[2, n, 9] a, int8[2, n, 9] b, float[2, 2, 8] q, float[2, n, 8] k)
+        => (int32[2, n, n] y, float[2, 2, n] z)"""
+    return model_of(signature, text, {})
+
+
 SUBJECTS = {
+    "computed": Subject("int8 QDQ", computed, Options(bounds=N, name="computed"), SIZES),
     "image": Subject("float", _entry("image_net"), Options(bounds=IMAGE, name="image"), IMAGES),
     "small": Subject(
         "float",

@@ -77,6 +77,28 @@ LONG_WINDOWS = _depthwise("i8", 5, *_BYTES)
 LONGER_WINDOWS = _depthwise("i8", 7, *_BYTES)
 
 
+def _computed(x: str, w: str, at: tuple[str, str], columns: str, depth: str) -> str:
+    """A product of bytes, both computed, with zero points."""
+    return f"""
+    symbol n in 1..40
+    kernel @dot(%x: i8[{x}], %w: i8[{w}]) -> (%y: i32[n, {columns}]) {{
+      for i in 0..n {{
+        for j in 0..{columns} {{
+          local sum: i32 = 0:i32
+          for k in 0..{depth} {{
+            sum = (sum + ((cast(%x[{at[0]}], i32, wrap) - 3:i32)
+              * (cast(%w[{at[1]}], i32, wrap) + 5:i32)))
+          }}
+          %y[i, j] = sum
+        }}
+      }}
+    }}"""
+
+
+COMPUTED_COLUMNS = _computed("n, 16", "n, 16", ("i, k", "j, k"), "n", "16")
+COMPUTED_LINES = _computed("n, n", "n, 48", ("k, i", "k, j"), "48", "n")
+
+
 def _gathered(rows: str, left: str, right: str, index: str, size: str) -> str:
     """A product of which one factor is rows of a table. `index`: the loop over these rows."""
     read = f"""checked row in 0..8 = %at[{index}]"""

@@ -43,9 +43,10 @@ class Target:
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
     loops compute them), `gates`: the same for gates, 1 where only rows are computed so, `softmax`:
     one computes whole rows. `scans`: micro-kernels check contiguous indices. `quotients`:
-    micro-kernels quantize rows by a division. `channels_last`: images of bytes between kernels have
-    this layout, those of floats with at least `float_channels` (0: none). A row of scores that may
-    take more than `score_row` bytes is computed in blocks of `score_block` keys.
+    micro-kernels quantize rows by a division. `byte_rows`: they multiply rows of bytes by bytes
+    that are computed too. `channels_last`: images of bytes between kernels have this layout, those
+    of floats with at least `float_channels` (0: none). A row of scores that may take more than
+    `score_row` bytes is computed in blocks of `score_block` keys.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
     begin and store several columns in an iteration. `waits`: loads of constants wait for flash.
     `compact`: one function for all convolutions rather than fast loops for each. `lean`: names of
@@ -83,6 +84,7 @@ class Target:
     softmax: bool = False
     scans: bool = False
     quotients: bool = False
+    byte_rows: bool = False
     channels_last: bool = False
     float_channels: int = 0
     score_row: int = 1 << 13

@@ -18,5 +18,6 @@ TARGET = replace(
     parts="_s16",
     gates=1,
     quotients=True,
+    byte_rows=True,
     strategies=(rows, pairs, columns, depthwise_pairs, depthwise),
 )

@@ -26,6 +26,7 @@ TARGET = replace(
     gates=32,
     softmax=False,
     scans=True,
+    byte_rows=True,
     channels_last=True,
     strategies=(pairs, depthwise_windows, depthwise_columns, columns, depthwise),
 )
