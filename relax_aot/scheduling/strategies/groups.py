@@ -49,7 +49,7 @@ HALF = COLUMNS // 2
 GREATEST_GROUP = 256
 """Steps of a group of dot products."""
 SCALAR_LANES = 4
-"""`lanes` of targets without vectors, where tiles are no faster than loops for sums of one line."""
+"""`lanes` of targets without vectors, where tiles are hardly faster than loops for short sums."""
 PAIRED = ("_s16",)
 """Forms whose weights of 8 bits are halfwords of two steps each."""
 COLUMN_PAIRS = ("_asimd",)
@@ -400,6 +400,6 @@ EXAMPLES = (
             ...
             }""",
     ),
-    Example(why="the same without vectors: loops are no slower", target="dsp", before=ONE_GROUP),
+    Example(why="the same without vectors: loops are as fast", target="dsp", before=ONE_GROUP),
     Example(why="no groups: weights have no scale", target="dsp", before=MATMUL),
 )
