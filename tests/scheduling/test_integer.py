@@ -88,6 +88,7 @@ SUBJECTS = {
     "padded": Subject((1, 4, "n", 6), (4, 4, 3, 3), ONES),
     "several panels": Subject((1, 5, "n", 17), (18, 5, 3, 3), ONES),
     "three channels": Subject((1, 3, "n", "n"), (7, 3, 3, 3), ONES),
+    "lines of one channel": Subject(("n", 1, 37), (6, 1, 9), "<strides = [4]>"),
     "one channel": Subject((1, 1, "n", 10), (8, 1, 10, 4), "<pads = [4, 1, 5, 1], strides=[2, 2]>"),
     "strided": Subject((1, 4, 9, "n"), (6, 4, 3, 3), "<pads = [1, 1, 1, 1], strides = [2, 2]>"),
     "dilated": Subject((1, 2, "n"), (4, 2, 3), "<pads = [4, 2], dilations = [3]>"),

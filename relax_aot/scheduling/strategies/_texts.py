@@ -95,6 +95,22 @@ def _computed(x: str, w: str, at: tuple[str, str], columns: str, depth: str) -> 
     }}"""
 
 
+LINE_OF_ONE_CHANNEL = """
+    symbol n in 1..40
+    const %w: i8[2, 8] = splat 3
+    kernel @conv(%x: i8[n, 36], %w: i8[2, 8]) -> (%y: i32[n, 2, 8]) {
+      for i in 0..n {
+        for c in 0..2 {
+          for p in 0..8 {
+            local sum: i32 = 0:i32
+            for k in 0..8 {
+              sum = (sum + ((cast(%x[i, 4*p + k], i32, wrap) - 3:i32) * cast(%w[c, k], i32, wrap)))
+            }
+            %y[i, c, p] = sum
+          }
+        }
+      }
+    }"""
 COMPUTED_COLUMNS = _computed("n, 16", "n, 16", ("i, k", "j, k"), "n", "16")
 COMPUTED_LINES = _computed("n, n", "n, 48", ("k, i", "k, j"), "48", "n")
 

@@ -22,7 +22,7 @@ from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Lit, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dsp_pairs import POSITIONS, WIDE
-from relax_aot.scheduling.contraction import Weighted, follow, step_of, stride
+from relax_aot.scheduling.contraction import Weighted, follow, step_of, stride, symbols_of
 from relax_aot.scheduling.epilogue import (
     Requantization,
     by_channel,
@@ -34,9 +34,10 @@ from relax_aot.scheduling.epilogue import (
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Arrays, Packed, padded, round_up
 from relax_aot.scheduling.strategies._roles import Roles, roles_of
-from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, SHORT_SUMS
+from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, LINE_OF_ONE_CHANNEL, SHORT_SUMS
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import WHOLE, Span, Tile, Weights, position_tiles, window
+from relax_aot.scheduling.windows import Axis
 from relax_aot.scheduling.writer import Writer
 
 CHANNELS = 32
@@ -60,10 +61,20 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     roles = roles_of(found)
     if roles is None:
         return None
+    roles = _of_one_channel(found, roles)
     one, rest = by_channel(found, context.constants) or (None, found)
     if rest.store is None or stride(rest.store, found.own) is None:
         one, rest = None, found
     return _Pairs(found, w, roles, one, rest, context).emit
+
+
+def _of_one_channel(found: Weighted, roles: Roles) -> Roles:
+    """Windows of one channel that nothing cuts off have pairs of columns, as those of channels."""
+    column = roles.column
+    if column is None or roles.order != [column] or symbols_of(found.reductions[column]):
+        return roles
+    step = step_of(found.x, found.positions[-1].variable)
+    return Roles(Axis(-1, None, None, 1, 1, 1, 0, ONE, step), None, None, column)
 
 
 class Table:
@@ -352,6 +363,16 @@ EXAMPLES = (
             ...
                 micro raot_gather_pairs_s8(...
                 micro raot_multiply_pairs_1(...
+            ...""",
+    ),
+    Example(
+        why="windows of one channel, whose columns are pairs",
+        target="dsp",
+        before=LINE_OF_ONE_CHANNEL,
+        after="""
+            kernel @conv(%x: i8[n, 36], %w.pairs: i16[1, 4, 2], %w.bias: i32[2]) ...
+            ...
+                micro raot_multiply_pairs_1(...) [2, 8, 4]
             ...""",
     ),
     Example(why="sums of three products are too short", target="dsp", before=SHORT_SUMS),
