@@ -126,16 +126,18 @@ class Printer:
                 shallow, inner = self._shallow(stmt.value, scope, depth)
                 self.lines.add(depth, f"{target} = {stored(shallow, stmt.buffer.dtype, inner)};")
             case Declare():
+                shallow, inner = self._shallow(stmt.value, scope, depth)
                 name = self.claimed.claim(stem(stmt.local.name))
                 changes = stmt.local.name in scope.known.assigned
                 declared = f"{C_TYPES[computed(stmt.local.dtype)]} {name}"
                 self.function.declarations[name] = declared
-                text = f"{'' if changes else 'const '}{declared} = {kept(stmt.value, scope)};"
+                text = f"{'' if changes else 'const '}{declared} = {kept(shallow, inner)};"
                 self.lines.define(depth, name, text)
                 return scope.after(stmt, stmt.local.name, name)
             case Assign():
                 target = scope.names[stmt.local.name]
-                self.lines.define(depth, target, f"{target} = {kept(stmt.value, scope)};")
+                shallow, inner = self._shallow(stmt.value, scope, depth)
+                self.lines.define(depth, target, f"{target} = {kept(shallow, inner)};")
             case Let():
                 name = self.claimed.claim(stem(stmt.name))
                 value = scope.dim(stmt.value)

@@ -34,10 +34,12 @@ from relax_aot.ir.loops import (
     For,
     If,
     Let,
+    Lit,
     Load,
     Local,
     Reserve,
     Stmt,
+    expressions,
 )
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
 from relax_aot.ir.types import DType, Shape
@@ -214,7 +216,13 @@ class Writer:
     def finish(
         self, after: Sequence[Stmt], local: Local, value: Expr, at: Mapping[str, Dim]
     ) -> None:
-        """The statements that follow a sum, with `value` in the place of the sum `local`."""
+        """The statements that follow a sum, with `value` in the place of the sum `local`; it is
+        computed once."""
+        reads = sum(e == local for stmt in after for e in expressions(stmt))
+        if reads > 1 and not isinstance(value, Load | Local | Lit):
+            held = Local(self.fresh(local.name), local.dtype)
+            self.add(Declare(held, value))
+            value = held
         self.place(after, {local: value}, at)
 
     def place(

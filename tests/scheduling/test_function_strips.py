@@ -6,20 +6,27 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
+from onnx.parser import parse_model
 
 import relax_aot as rx
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Micro, walk
+from relax_aot.ir.loops import Load, Micro, expressions, walk
 from relax_aot.scheduling.passes import function_strips
 from relax_aot.scheduling.targets import find
 from relax_aot.verify.emulate import emulate
 from tests.transforms.examples import example_module
 
+SUMS = """local r: f32 = (((%x[i] + 1.0:f32) * %w[i, 0]) + ((%x[i] + 2.0:f32) * %w[i, 1]))
+    local s: f32 = (((%x[i] + 3.0:f32) * %w[i, 2]) + r)
+    """
 KERNELS = {
     "row": "%y[i] = erf(%x[i])",
     "sum": "%y[i] = exp((%x[i] - 1.0:f32))\n    total = (total + %y[i])",
     "product": "%y[i] = (%x[i] * sigmoid((%x[i] + 0.5:f32)))",
+    "kept": SUMS + "%y[i] = (s * sigmoid(s))",
+    "kept by two": SUMS + "local u: f32 = (s * 0.5:f32)\n    %y[i] = ((u * tanh(u)) + sigmoid(s))",
     "two": "local a: f32 = tanh(%x[i])\n    %y[i] = (sigmoid((a * %x[i])) + a)",
     "columns": "%y[i] = (2.0:f32 * exp(%w[i, 1]))",
     "backwards": "%y[-i + n - 1] = tanh(%x[i])",
@@ -57,6 +64,30 @@ def test_numbers_are_those_of_the_loop(name: str) -> None:
         wanted, found = (run_kernel(m.kernels[0], [x, w], {"n": n}) for m in (before, after))
         for a, b in zip(wanted, found, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["kept", "kept by two"])
+def test_arguments_of_many_operations_are_computed_once(name: str) -> None:
+    _, after = scheduled(KERNELS[name])
+    reads = [e for stmt in walk(after.kernels[0].body) for e in expressions(stmt)]
+    assert [isinstance(e, Load) and e.buffer.name for e in reads].count("w") == 3
+
+
+def test_a_sum_and_its_function_take_the_products_of_one() -> None:
+    """Depthwise 3x3 with SiLU: four positions side by side, each of nine multiply-adds."""
+    model = parse_model(
+        '<ir_version: 9, opset_import: ["" : 20]>'
+        "g (float[1, 8, 12, 12] x) => (float[1, 64, 1, 1] y)"
+        " <float[64, 8, 1, 1] a, float[64, 1, 3, 3] w> {"
+        " l = Conv (x, a)  c = Conv <group = 64, pads = [1, 1, 1, 1]> (l, w)"
+        " s = Sigmoid (c)  z = Mul (c, s)  y = GlobalAveragePool (z) }"
+    )
+    for name, shape in {"a": (64, 8, 1, 1), "w": (64, 1, 3, 3)}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
+    text = rx.compile(model, name="silu").files["silu.c"].decode()
+    assert "raot_sigmoid_f32(" in text
+    assert text.count("raot_fmaf(") == 4 * 9
+    assert max(map(len, text.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("name", KEPT)

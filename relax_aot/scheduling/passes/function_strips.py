@@ -17,10 +17,11 @@ blocks, which threads can share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from relax_aot.ir.axes import REGISTER
+from relax_aot.ir.bounds import interval
 from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
@@ -167,6 +168,9 @@ EXAMPLES = (
 )
 _LEAST = 4
 """Fewer iterations than this are computed one by one, also as many as there are lanes of sums."""
+_LEAST_STRIP = 64
+_CHEAP = 8
+"""Values of more loads, constants and operations are stored instead of computed twice."""
 
 
 def run(module: Module, target: Target) -> Module:
@@ -218,7 +222,7 @@ class _Strips:
     def loop(self, loop: For) -> None:
         w, known = self.w, bounds_known(loop, self.w.bounds)
         flat = replace(loop, body=without_lets(loop.body))
-        if known and not loop.axis and self.matches(flat) and self.next(flat) is not None:
+        if known and not loop.axis and self.matches(flat) and self.ready(flat):
             if whole := self.whole_row(flat):
                 self.row(flat, *whole)
                 return
@@ -267,21 +271,51 @@ class _Strips:
     def strips(self, loop: For) -> None:
         """Strips of iterations, with the functions of one after the other."""
         w, name = self.w, loop.variable
-        with w.tiles((f"{name}_strip", f"{name}_width"), loop.extent, self.length) as (at, width):
-            first = loop.start + at
-            while (found := self.next(loop)) is not None:
-                kind = found.function
-                shape = (Dim.of(self.length),)
-                strip = Buffer(w.fresh(f"{name}_{kind}"), DType.F32, shape, REGISTER)
-                place = (Dim.of(name) - first,)
-                w.add(Reserve(strip))
-                argument = _written_out(found.args[0], loop.body)
-                assert argument is not None
-                self.each(loop, (Store(strip, place, argument),), at, width)
-                start = Load(strip, (ZERO,))
-                w.micro(self.functions[kind], values=start, **{"from": start}, count=width)
-                loop = _replaced(loop, found, Load(strip, place))
+        size = self.size(loop)
+        with w.tiles((f"{name}_strip", f"{name}_width"), loop.extent, size) as (at, width):
+            place = (Dim.of(name) - loop.start - at,)
+            while found := self.ready(loop):
+                loop = self.compute(loop, found, size, place, at, width)
             self.each(loop, loop.body, at, width)
+
+    def size(self, loop: For) -> int:
+        """Of a strip: several strips together are about as long as one alone would be."""
+        count = len({e for stmt in loop.body for e in expressions(stmt) if self.is_function(e)})
+        size = self.length
+        while size * count > self.length and size > _LEAST_STRIP:
+            size //= 2
+        _, high = interval(loop.extent, self.w.bounds)
+        return min(size, max(high, 1))
+
+    def compute(
+        self, loop: For, found: list[Apply], size: int, place: tuple[Dim], at: Dim, width: Dim
+    ) -> For:
+        """Computes functions; returns the loop that reads them, and scalars of their arguments
+        that would take long to compute again."""
+        w, shape = self.w, (Dim.of(size),)
+
+        def strip(kind: str) -> Buffer:
+            buffer = Buffer(w.fresh(f"{loop.variable}_{kind}"), DType.F32, shape, REGISTER)
+            w.add(Reserve(buffer))
+            return buffer
+
+        results = {one: strip(one.function) for one in found}
+        computed = _declared(loop.body, [one.args[0] for one in found])
+        read: dict[Expr, Expr] = {one: Load(buffer, place) for one, buffer in results.items()}
+        body, kept = _kept(_replaced(loop.body, read), computed)
+        strips: dict[Expr, Buffer] = {local: strip(local.name) for local in kept}
+        sources = {one: strips.get(one.args[0], buffer) for one, buffer in results.items()}
+        stored = {sources[one]: one.args[0] for one in found}
+        stored |= {buffer: local for local, buffer in strips.items()}
+        stores = [Store(buffer, place, value) for buffer, value in stored.items()]
+        self.each(loop, (*computed, *stores), at, width)
+        for one, buffer in results.items():
+            values, source = (Load(each, (ZERO,)) for each in (buffer, sources[one]))
+            w.micro(self.functions[one.function], values=values, **{"from": source}, count=width)
+        values_of: dict[Expr, Expr] = {
+            local: Load(buffer, place) for local, buffer in strips.items()
+        }
+        return replace(loop, body=_replaced(body, values_of))
 
     def each(self, loop: For, body: tuple[Stmt, ...], first: Dim, count: Dim) -> None:
         """Some iterations of a loop with this body."""
@@ -289,21 +323,22 @@ class _Strips:
         with self.w.range("lane", count) as lane:
             self.w.place(body, sums, {loop.variable: loop.start + first + lane})
 
-    def next(self, loop: For) -> Apply | None:
-        """A function in a loop of scalar statements whose argument does not depend on what other
-        iterations compute, and contains no other such function."""
+    def ready(self, loop: For) -> list[Apply]:
+        """The functions in a loop of scalar statements whose arguments do not depend on what other
+        iterations compute, and contain no other such function."""
         if not all(isinstance(stmt, Declare | Assign | Store) for stmt in loop.body):
-            return None
+            return []
+        found: dict[Apply, None] = {}
         for number, stmt in enumerate(loop.body):
-            for found in _always_computed(stmt):
-                if found.function not in self.functions or found.args[0].dtype is not DType.F32:
+            for one in _always_computed(stmt):
+                if one.function not in self.functions or one.args[0].dtype is not DType.F32:
                     continue
-                argument = _written_out(found.args[0], loop.body)
+                argument = _written_out(one.args[0], loop.body)
                 if argument is None or not _reads_early(argument, loop.body[:number], loop.body):
                     continue
                 if not any(self.is_function(part) for part in parts(argument)):
-                    return found
-        return None
+                    found[one] = None
+        return list(found)
 
     def is_function(self, expr: Expr) -> bool:
         return isinstance(expr, Apply) and expr.function in self.functions
@@ -312,10 +347,10 @@ class _Strips:
         """The store of a function to contiguous memory, where the other statements read no other
         memory: it may be that of an argument."""
         stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
-        found = self.next(loop)
-        if len(stores) != 1 or found is None or stores[0].value != found:
+        ready = self.ready(loop)
+        if len(stores) != 1 or not ready or stores[0].value != ready[0]:
             return None
-        (store,) = stores
+        (store,), found = stores, ready[0]
         rest = [stmt for stmt in loop.body if stmt != store]
         own = Load(store.buffer, store.index)
         reads = [e for stmt in rest for e in expressions(stmt) if isinstance(e, Load)]
@@ -329,12 +364,46 @@ class _Strips:
         return (store, found) if fits and not any(map(self.is_function, _in(rest))) else None
 
 
-def _replaced(loop: For, found: Apply, value: Expr) -> For:
-    body = map_exprs(loop.body, lambda e: value if e == found else e)
-    return replace(loop, body=body)
+def _replaced(body: tuple[Stmt, ...], values: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:
+    return map_exprs(body, lambda e: values.get(e, e))
 
 
 # What can be computed in strips
+
+
+def _declared(body: tuple[Stmt, ...], values: Iterable[Expr]) -> tuple[Declare, ...]:
+    """The scalars of a loop that these values are computed from, directly or not."""
+    read = {part for value in values for part in parts(value)}
+    found: list[Declare] = []
+    for stmt in reversed(body):
+        if isinstance(stmt, Declare) and stmt.local in read:
+            found.insert(0, stmt)
+            read |= set(parts(stmt.value))
+    return tuple(found)
+
+
+def _kept(
+    body: tuple[Stmt, ...], computed: tuple[Declare, ...]
+) -> tuple[tuple[Stmt, ...], tuple[Local, ...]]:
+    """The body without those computed scalars that it does not need to compute again, and which of
+    these it reads: those of many operations."""
+    rest: list[Stmt] = []
+    read: set[Expr] = set()
+    kept: list[Local] = []
+    for stmt in reversed(body):
+        if stmt in computed:
+            assert isinstance(stmt, Declare)
+            if stmt.local not in read:
+                continue
+            work = sum(
+                len(list(parts(s.value))) for s in (stmt, *_declared(computed, [stmt.value]))
+            )
+            if work > _CHEAP and stmt.local.dtype is DType.F32:
+                kept.insert(0, stmt.local)
+                continue
+        rest.insert(0, stmt)
+        read |= set(expressions(stmt))
+    return tuple(rest), tuple(kept)
 
 
 def _always_computed(stmt: Stmt) -> Iterator[Apply]:
