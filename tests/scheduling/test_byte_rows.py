@@ -12,41 +12,66 @@ from tests.models.onnx_text import Array, model_of
 
 MOST = {"n": 70, "m": 33}
 SIZES = ((1, 1), (2, 3), (7, 9), (70, 33))
-ZEROS = {"az": 131, "bz": -7, "sz": -128, "vz": 3}
-SIGNATURE = """m (uint8[2, n, 24] a, int8[2, m, 24] b, int8[2, m, n] s, uint8[2, m, 44] v)
-    => (int32[2, n, m] y, int32[2, n, 44] z)"""
 TEXT = """
     columns = Transpose <perm = [0, 2, 1]> (b)
     y = MatMulInteger (a, columns, az, bz)
     rows = Transpose <perm = [0, 2, 1]> (s)
     z = MatMulInteger (rows, v, sz, vz)
 """
-KINDS = {"a": np.uint8, "b": np.int8, "s": np.int8, "v": np.uint8}
+SHAPES: dict[str, tuple[int | str, ...]] = {
+    "a": (2, "n", 24),
+    "b": (2, "m", 24),
+    "s": (2, "m", "n"),
+    "v": (2, "m", 44),
+}
+SIGNED = {"a": False, "b": True, "s": True, "v": False}
+ZEROS = {
+    "int8": {"a": 5, "b": -7, "s": -128, "v": 3},
+    "uint8": {"a": 131, "b": 9, "s": 255, "v": 3},
+}
 
 
-def inputs(n: int, m: int) -> dict[str, Array]:
-    rng = np.random.default_rng(n)
-    shapes = {"a": (2, n, 24), "b": (2, m, 24), "s": (2, m, n), "v": (2, m, 44)}
-    limits = {name: np.iinfo(kind) for name, kind in KINDS.items()}
-    return {
-        name: rng.integers(limits[name].min, limits[name].max + 1, shape).astype(KINDS[name])
-        for name, shape in shapes.items()
-    }
+def kinds_of(swapped: bool) -> dict[str, str]:
+    return {name: "int8" if one != swapped else "uint8" for name, one in SIGNED.items()}
+
+
+def inputs(kinds: dict[str, str], n: int, m: int) -> dict[str, Array]:
+    rng, sizes = np.random.default_rng(n), {"n": n, "m": m}
+    made = {}
+    for name, shape in SHAPES.items():
+        kind = np.dtype(kinds[name])
+        low, high = np.iinfo(kind).min, np.iinfo(kind).max
+        known = [sizes[size] if isinstance(size, str) else size for size in shape]
+        made[name] = rng.integers(low, high + 1, known).astype(kind)
+    return made
 
 
 @pytest.mark.qemu
 @pytest.mark.parametrize(
-    "board", ["mps2-an386", pytest.param("mps3-an547", marks=pytest.mark.slow)]
+    ("board", "swapped"),
+    [
+        ("mps2-an386", False),
+        pytest.param("mps3-an547", False, marks=pytest.mark.slow),
+        pytest.param("raspberry-pi-4b", False, marks=pytest.mark.slow),
+        pytest.param("raspberry-pi-4b", True, marks=pytest.mark.slow),
+    ],
 )
-def test_products_are_exact(board: str) -> None:
-    data = {name: np.array(zero, KINDS[name[0]]) for name, zero in ZEROS.items()}
+def test_products_are_exact(board: str, swapped: bool) -> None:
+    kinds = kinds_of(swapped)
+    zeros = {name: ZEROS[kind][name] for name, kind in kinds.items()}
+    data = {f"{name}z": np.array(zero, kinds[name]) for name, zero in zeros.items()}
+    asked = ", ".join(
+        f"{kinds[name]}[{', '.join(map(str, shape))}] {name}" for name, shape in SHAPES.items()
+    )
+    signature = f"m ({asked}) => (int32[2, n, m] y, int32[2, n, 44] z)"
     options = driver.Options(bounds={name: (1, most) for name, most in MOST.items()})
-    project = driver.compile_model(model_of(SIGNATURE, TEXT, data), board, options)
+    project = driver.compile_model(model_of(signature, TEXT, data), board, options)
     text = b"".join(project.files.values())
-    assert b"raot_dot_rows_u8(" in text and b"raot_add_rows_s8(" in text
-    samples = [inputs(*sizes) for sizes in SIZES]
+    suffix = "_u8(" if swapped else "_s8("
+    assert b"raot_dot_rows_" in text and f"raot_add_rows{suffix}".encode() in text
+    samples = [inputs(kinds, *sizes) for sizes in SIZES]
     for sample, run in zip(samples, emulate(project, samples), strict=True):
-        a, b, s, v = (sample[x].astype(np.int64) - ZEROS[f"{x}z"] for x in "absv")
+        a, b, s, v = (sample[name].astype(np.int64) - zeros[name] for name in "absv")
         assert run.status == 0
         assert np.array_equal(run.outputs["y"], a @ b.swapaxes(1, 2))
         assert np.array_equal(run.outputs["z"], s.swapaxes(1, 2) @ v)

@@ -19,6 +19,7 @@ TARGET = replace(
     panel=1 << 17,
     dots="_asimd",
     partial_sums=16,
+    byte_rows=True,
     functions=0,
     gates=64,
     float_channels=0,

@@ -18,6 +18,10 @@
 #include "dsp.h"
 #include "mve.h"
 
+#if defined(__aarch64__) && defined(__ARM_NEON) && !defined(RAOT_NO_INTRINSICS)
+#include <arm_neon.h>
+#endif
+
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
 #define RAOT_BYTE_ROWS_ASM 1
 #define RAOT_BYTE_COLUMNS 8 /* of raot_add_columns */
@@ -166,13 +170,60 @@
     FORM(s8, int8_t, "sxtb16", "ldrsb") FORM(u8, uint8_t, "uxtb16", "ldrb")
 /* clang-format on */
 #endif
+#if defined(__aarch64__) && defined(__ARM_NEON) && !defined(RAOT_NO_INTRINSICS)
+#define RAOT_BYTE_COLUMNS 16 /* of raot_add_columns */
+/* Sums of `groups` times sixteen contiguous columns. */
+#define RAOT_ADD_COLUMNS_NEON(suffix, byte, LOAD, LOWER, UPPER)                               \
+    static inline void raot_add_columns_##suffix(int32_t *sums, const byte *matrix,           \
+                                                 const int16_t *row, int32_t start,           \
+                                                 int32_t groups, int32_t depth, int32_t step) \
+    {                                                                                         \
+        for (; groups > 0; groups--) {                                                        \
+            const byte *at = matrix;                                                          \
+            int32x4_t a = vdupq_n_s32(start);                                                 \
+            int32x4_t b = a;                                                                  \
+            int32x4_t c = a;                                                                  \
+            int32x4_t d = a;                                                                  \
+            for (int32_t k = 0; k < depth; k++) {                                             \
+                const int16x8_t lower = LOWER(LOAD(at));                                      \
+                const int16x8_t upper = UPPER(LOAD(at));                                      \
+                a = vmlal_n_s16(a, vget_low_s16(lower), row[k]);                              \
+                b = vmlal_high_n_s16(b, lower, row[k]);                                       \
+                c = vmlal_n_s16(c, vget_low_s16(upper), row[k]);                              \
+                d = vmlal_high_n_s16(d, upper, row[k]);                                       \
+                at += step;                                                                   \
+            }                                                                                 \
+            vst1q_s32(sums, a);                                                               \
+            vst1q_s32(sums + 4, b);                                                           \
+            vst1q_s32(sums + 8, c);                                                           \
+            vst1q_s32(sums + 12, d);                                                          \
+            sums += 16;                                                                       \
+            matrix += 16;                                                                     \
+        }                                                                                     \
+    }
+#define RAOT_NEON_LOWER_S8(x) vmovl_s8(vget_low_s8(x))
+#define RAOT_NEON_LOWER_U8(x) vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(x)))
+#define RAOT_NEON_UPPER_U8(x) vreinterpretq_s16_u16(vmovl_high_u8(x))
+RAOT_ADD_COLUMNS_NEON(s8, int8_t, vld1q_s8, RAOT_NEON_LOWER_S8, vmovl_high_s8)
+RAOT_ADD_COLUMNS_NEON(u8, uint8_t, vld1q_u8, RAOT_NEON_LOWER_U8, RAOT_NEON_UPPER_U8)
+#undef RAOT_ADD_COLUMNS_NEON
+#undef RAOT_NEON_LOWER_S8
+#undef RAOT_NEON_LOWER_U8
+#undef RAOT_NEON_UPPER_U8
+#endif
 #if defined(RAOT_BYTE_ROWS_ASM)
+#define RAOT_DOT_GROUPS(suffix) RAOT_BYTE_GROUPS(raot_dot_columns_##suffix, 4, step)
 RAOT_BYTE_ROWS_OF(RAOT_DOT_COLUMNS_OF)
 RAOT_BYTE_ROWS_OF(RAOT_ADD_COLUMNS_OF)
 #undef RAOT_BYTE_ROWS_OF
 #undef RAOT_DOT_COLUMN
 #undef RAOT_DOT_COLUMNS_OF
 #undef RAOT_ADD_COLUMNS_OF
+#else
+#define RAOT_DOT_GROUPS(suffix)
+#endif
+#if defined(RAOT_BYTE_COLUMNS)
+#define RAOT_ADD_GROUPS(suffix) RAOT_BYTE_GROUPS(raot_add_columns_##suffix, RAOT_BYTE_COLUMNS, 1)
 /* Groups of columns, the last of which may overlap the one before; `next`: from column to column.
  */
 #define RAOT_BYTE_GROUPS(function, count, next)                                         \
@@ -185,7 +236,7 @@ RAOT_BYTE_ROWS_OF(RAOT_ADD_COLUMNS_OF)
         n = columns;                                                                    \
     }
 #else
-#define RAOT_BYTE_GROUPS(function, count, next)
+#define RAOT_ADD_GROUPS(suffix)
 #endif
 
 #if defined(RAOT_MVE)
@@ -222,7 +273,7 @@ RAOT_BYTE_ROWS_OF(RAOT_ADD_COLUMNS_OF)
     {                                                                                           \
         int32_t n = 0;                                                                          \
                                                                                                 \
-        RAOT_BYTE_GROUPS(raot_dot_columns_##suffix, 4, step)                                    \
+        RAOT_DOT_GROUPS(suffix)                                                                 \
         for (; n < columns; n++) {                                                              \
             const byte *const at = matrix + n * step;                                           \
             uint32_t sum = (uint32_t)*start;                                                    \
@@ -238,7 +289,7 @@ RAOT_BYTE_ROWS_OF(RAOT_ADD_COLUMNS_OF)
     {                                                                                           \
         int32_t n = 0;                                                                          \
                                                                                                 \
-        RAOT_BYTE_GROUPS(raot_add_columns_##suffix, RAOT_BYTE_COLUMNS, 1)                       \
+        RAOT_ADD_GROUPS(suffix)                                                                 \
         for (; n < columns; n++) {                                                              \
             const byte *const at = matrix + n;                                                  \
             uint32_t sum = (uint32_t)*start;                                                    \
@@ -252,6 +303,8 @@ RAOT_BYTE_ROWS(s8, int8_t, s16)
 RAOT_BYTE_ROWS(u8, uint8_t, u16)
 #undef RAOT_BYTE_ROWS
 #undef RAOT_BYTE_GROUPS
+#undef RAOT_DOT_GROUPS
+#undef RAOT_ADD_GROUPS
 #undef RAOT_WIDEN_VECTORS
 
 #endif
