@@ -40,7 +40,7 @@ class Given(Enum):
 RESIDENT = 512
 """Threads that a processor of a device holds at once, so that they hide the latency of memory: a
 quarter of what it can hold, with 128 registers each."""
-ARRAYS = 96
+ARRAYS = 104
 """Registers for arrays of a thread, beyond which half as many threads have twice as many each."""
 
 

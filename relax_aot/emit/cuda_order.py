@@ -29,7 +29,7 @@ from relax_aot.ir.loops import (
     expressions,
     walk,
 )
-from relax_aot.microkernels import mma, mma_bytes, mma_tf32
+from relax_aot.microkernels import decode, mma, mma_bytes, mma_tf32
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,15 @@ def _read(stmt: Stmt) -> Iterator[str]:
     return (load.buffer.name for load in loads if load not in copied)
 
 
-COPIES = frozenset(kernel.name for kernel in (*mma.COPIES, *mma_bytes.COPIES, *mma_tf32.COPIES))
+COPIES = frozenset(
+    kernel.name
+    for kernel in (
+        *mma.COPIES,
+        *mma_bytes.COPIES,
+        *mma_tf32.COPIES,
+        *decode.PUTS,
+    )
+)
 MOST = 16
 """Iterations of a loop that is unrolled for its addresses alone."""
 DISTANCES = frozenset(("near", "far"))

@@ -198,17 +198,9 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         if before.op != "call_kernel":
             return before
         kernel, packed = scheduled[before.ref("kernel")]
-        old = module.kernel_table[kernel.name]
-        args = dict(zip((b.name for b in old.inputs), before.inputs, strict=True))
-        data = _data(table, old, before)
-        for one in packed:
-            values = one.data(data)
-            key, own = _name(before, made, one, values, args, replaceable=module.replaceable)
-            type_ = TensorType(one.buffer.dtype, shape_of(*values.shape))
-            args[one.buffer.name] = made.setdefault(key, Constant(own, type_, values)).var
-        more = kernel.scratch[len(old.scratch) :]
+        more = kernel.scratch[len(module.kernel_table[kernel.name].scratch) :]
         outs = (Var(f"{before.outs[0].name}.{buffer.name}", buffer.type) for buffer in more)
-        inputs = tuple(args[buffer.name] for buffer in kernel.inputs)
+        inputs = packed_inputs(module, before, kernel, packed, made)
         return replace(before, args=inputs, outs=(*before.outs, *outs))
 
     functions = rewrite_module(module, call).functions
@@ -216,6 +208,22 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
     constants = tuple(c for c in (*module.constants, *made.values()) if c.name in used)
     kernels = tuple(kernel for kernel, _ in scheduled.values())
     return replace(module, functions=functions, kernels=kernels, constants=constants)
+
+
+def packed_inputs(
+    module: Module, call: Call, kernel: Kernel, packed: Sequence[Packed], made: dict[str, Constant]
+) -> tuple[Var, ...]:
+    """What a call of the module gives to the scheduled kernel, with constants that are packed,
+    which `made` gets."""
+    old = module.kernel_table[kernel.name]
+    args = dict(zip((b.name for b in old.inputs), call.inputs, strict=True))
+    data = _data(module.constant_table, old, call)
+    for one in packed:
+        values = one.data(data)
+        key, own = _name(call, made, one, values, args, replaceable=module.replaceable)
+        type_ = TensorType(one.buffer.dtype, shape_of(*values.shape))
+        args[one.buffer.name] = made.setdefault(key, Constant(own, type_, values)).var
+    return tuple(args[buffer.name] for buffer in kernel.inputs)
 
 
 def _data(table: Mapping[str, Constant], kernel: Kernel, call: Call) -> dict[str, Array]:

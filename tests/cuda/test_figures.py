@@ -26,6 +26,28 @@ from relax_aot.scheduling.devices.products import product
 from relax_aot.scheduling.targets import Target, cuda, cuda_mma
 from relax_aot.toolchain.nvdisasm import disassembled
 from relax_aot.toolchain.nvrtc import cubin
+from tests.cuda.figure_models import (
+    ATTENTION,
+    BY_ROWS,
+    CAUSAL,
+    CAUSAL_FLOATS,
+    CHOSEN_FLOATS,
+    DECODED,
+    FLOATS,
+    GROUPS,
+    GROUPS_AND_ZEROS,
+    LINEAR,
+    MADE,
+    MASKED,
+    MASKED_SUMS,
+    SCALED,
+    SEEN,
+    SOFTMAX,
+    WIDE,
+    WINDOW,
+    grouped,
+    heads,
+)
 from tests.cuda.toolkits import needs_compilers, needs_disassembler, needs_fixed_addresses
 from tests.scheduling.devices.kernels import ORDERED, Strategy, device_form
 from tests.transforms.examples import example_module
@@ -189,112 +211,6 @@ PIXEL_ROWS = """
         }
       }
     }"""
-ATTENTION = """
-symbol n in 1..4096
-func @main(%q: f32[4, n, 64], %k: f32[4, 64, n], %v: f32[4, n, 64]) {
-  %scores: f32[4, n, n] = matmul(%q, %k)
-  %w: f32[4, n, n] = softmax(%scores) {axis=2}
-  %y: f32[4, n, 64] = matmul(%w, %v)
-  return %y
-}"""
-
-BY_ROWS = ATTENTION.replace("%k: f32[4, 64, n]", "%r: f32[4, n, 64]").replace(
-    "%scores", "%k: f32[4, 64, n] = transpose(%r) {perm=[0, 2, 1]}\n  %scores", 1
-)
-
-
-LINEAR = """
-symbol n in 1..4096
-func @main(%x: f16[n, 768], %w: f16[768, 768], %b: f16[768]) {
-  %y: f16[n, 768] = gemm(%x, %w, %b) {trans_b=true}
-  return %y
-}"""
-
-
-DECODED = """
-symbol n in 1..4096
-func @main(%x: f16[n, 768], %w: i8[768, 768], %s: f16[768, 1], %b: f16[768]) {
-  %f: f16[768, 768] = cast(%w) {to=f16}
-  %d: f16[768, 768] = mul(%f, %s)
-  %y: f16[n, 768] = gemm(%x, %d, %b) {trans_b=true}
-  return %y
-}"""
-
-
-def heads(size: int, score: str, *operands: str) -> str:
-    """Attention of half-precision values. `score`: what makes %scores of %sums."""
-    inputs = "".join(f", {one}" for one in operands)
-    return f"""
-symbol n in 1..4096
-func @main(%q: f16[4, n, {size}], %r: f16[4, n, {size}], %v: f16[4, n, {size}]{inputs}) {{
-  %k: f16[4, {size}, n] = transpose(%r) {{perm=[0, 2, 1]}}
-  %sums: f16[4, n, n] = matmul(%q, %k)
-  {score}
-  %w: f16[4, n, n] = softmax(%scores) {{axis=2}}
-  %y: f16[4, n, {size}] = matmul(%w, %v)
-  return %y
-}}"""
-
-
-SCALED = "%scores: f16[4, n, n] = mul(%sums, %c)"
-MASKED = SCALED.replace("%scores", "%scaled") + "\n  %scores: f16[4, n, n] = add(%scaled, %mask)"
-SEEN = SCALED.replace("%scores", "%scaled")
-SEEN += "\n  %scores: f16[4, n, n] = where(%seen, %scaled, %fill)"
-MASKED_SUMS = "%scores: f16[4, n, n] = add(%sums, %mask)"
-MADE = SCALED.replace("%scores", "%scaled")
-MADE += """
-  %zero: f16[] = fill() {dtype=f16, shape=[], value=0.0}
-  %lowest: f16[] = fill() {dtype=f16, shape=[], value=-inf}
-  %mask: f16[n, n] = where(%seen, %zero, %lowest)
-  %scores: f16[4, n, n] = add(%scaled, %mask)"""
-SOFTMAX = "  %w: f16[4, n, n] = softmax(%scores) {axis=2}\n"
-WIDE = """%wide: f32[4, n, n] = cast(%sums) {to=f32}
-  %scaled: f32[4, n, n] = mul(%wide, %c)
-  %scores: f32[4, n, n] = add(%scaled, %mask)
-  %powers: f32[4, n, n] = softmax(%scores) {axis=2}
-  %w: f16[4, n, n] = cast(%powers) {to=f16}"""
-CAUSAL = SCALED.replace("%scores", "%scaled")
-CAUSAL += "\n  %scores: f16[4, n, n] = attention_mask(%scaled) {right=0}"
-WINDOW = CAUSAL.replace("right", "left=256, right")
-FLOATS = """
-symbol n in 1..4096
-func @main(%q: f16[4, n, 64], %r: f16[4, n, 64], %v: f16[4, n, 64]) {
-  %k: f16[4, 64, n] = transpose(%r) {perm=[0, 2, 1]}
-  %a: f32[4, n, 64] = cast(%q) {to=f32}
-  %b: f32[4, 64, n] = cast(%k) {to=f32}
-  %scores: f32[4, n, n] = matmul(%a, %b)
-  %w: f32[4, n, n] = softmax(%scores) {axis=2}
-  %c: f32[4, n, 64] = cast(%v) {to=f32}
-  %made: f32[4, n, 64] = matmul(%w, %c)
-  %y: f16[4, n, 64] = cast(%made) {to=f16}
-  return %y
-}"""
-CAUSAL_FLOATS = FLOATS.replace(
-    "%scores: f32[4, n, n] = matmul(%a, %b)",
-    """%sums: f32[4, n, n] = matmul(%a, %b)
-  %scores: f32[4, n, n] = attention_mask(%sums) {right=0}""",
-)
-CHOSEN_FLOATS = FLOATS.replace("%v: f16[4, n, 64])", "%v: f16[4, n, 64], %seen: bool[n, n])")
-CHOSEN_FLOATS = CHOSEN_FLOATS.replace(
-    "%scores: f32[4, n, n] = matmul(%a, %b)",
-    """%sums: f32[4, n, n] = matmul(%a, %b)
-  %lowest: f32[] = fill() {dtype=f32, shape=[], value=-inf}
-  %scores: f32[4, n, n] = where(%seen, %sums, %lowest)""",
-)
-
-
-def grouped(size: int, ends: str = "right=0") -> str:
-    """Attention of half-precision values whose heads of queries share heads of keys."""
-    return f"""
-symbol n in 1..4096
-func @main(%q: f16[4, 3, n, {size}], %r: f16[4, 1, n, {size}], %v: f16[4, 1, n, {size}]) {{
-  %k: f16[4, 1, {size}, n] = transpose(%r) {{perm=[0, 1, 3, 2]}}
-  %sums: f16[4, 3, n, n] = matmul(%q, %k)
-  %scores: f16[4, 3, n, n] = attention_mask(%sums) {{{ends}}}
-  %w: f16[4, 3, n, n] = softmax(%scores) {{axis=3}}
-  %y: f16[4, 3, n, {size}] = matmul(%w, %v)
-  return %y
-}}"""
 
 
 def alone(text: str) -> tuple[Kernel, Bounds]:
@@ -467,7 +383,18 @@ SUBJECTS = {
         lambda loop: len(loop.instructions) <= 4.6 * loop.mix["HMMA"],
     ),
     "product f16, weights of bytes": Subject(
-        DECODED, None, lambda loop: len(loop.instructions) <= 4.4 * loop.mix["HMMA"]
+        DECODED, None, lambda loop: len(loop.instructions) <= 2.6 * loop.mix["HMMA"]
+    ),
+    "product f16, weights of bytes by rows": Subject(
+        DECODED.replace("%s: f16[768, 1]", "%s: f16[768]").replace("{trans_b=true}", "{}"),
+        None,
+        lambda loop: len(loop.instructions) <= 2.6 * loop.mix["HMMA"],
+    ),
+    "product f16, weights of bytes in groups": Subject(
+        GROUPS, None, lambda loop: len(loop.instructions) <= 2.7 * loop.mix["HMMA"]
+    ),
+    "product f16, weights of bytes in groups with zero points": Subject(
+        GROUPS_AND_ZEROS, None, lambda loop: len(loop.instructions) <= 3.2 * loop.mix["HMMA"]
     ),
     "convolution f16, channels last": Subject(HALF_WINDOWS, None, mostly_hmma),
     "convolution f16, pixels as rows": Subject(PIXEL_ROWS, None, mostly_hmma),
@@ -484,6 +411,18 @@ SUBJECTS = {
         BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)"),
         matrix_product,
         lambda loop: len(loop.instructions) <= 4 * loop.mix["IMMA"],
+    ),
+    "product of bytes, a zero point and constant weights": Subject(
+        BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)").replace(
+            "kernel", "const %w: i8[768, 768] = splat 5\n    kernel", 1
+        ),
+        None,
+        mostly_imma,
+    ),
+    "convolution of bytes, channels last, constant weights": Subject(
+        BYTE_WINDOWS.replace("kernel", "const %w: i8[96, 3, 3, 64] = splat 5\n    kernel", 1),
+        None,
+        lambda loop: len(loop.instructions) <= 2.9 * loop.mix["IMMA"],
     ),
     "product of bytes, weights by rows": Subject(
         BYTES.replace("j, k", "k, j"),

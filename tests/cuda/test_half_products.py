@@ -5,6 +5,7 @@ them, at every size as exactly as their types allow."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from relax_aot.fusion import fuse
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.parse import parse
+from relax_aot.ir.types import DType
 from relax_aot.lowering import lower
 from relax_aot.scheduling import schedule_device
+from relax_aot.scheduling.devices.matrix_units import Tiles, matrix_product
 from relax_aot.scheduling.targets.cuda_mma import TARGET
 from tests.cuda.shim import Job, Shim
+from tests.scheduling.devices.kernels import device_form
 
 Array = NDArray[Any]
 LINEAR = """
@@ -103,3 +107,53 @@ def test_results_are_as_exact_as_the_type(names: list[str], tmp_path: Path) -> N
         unit = 2.0 ** (-8 if name == "bfloat16" else -11)
         error = np.abs(answer.outputs[0].astype(np.float64) - value)
         assert (error <= unit * 1.01 * (np.abs(value) + rounded) + 1e-5).all(), (name, job.sizes)
+
+
+WEIGHTS = """
+symbol n in 1..300
+kernel @dot_KIND_AXES(
+    %x: f16[n, 88], %w: KIND[SHAPE], %s: f16[11, 48], %z: KIND[11, 48]
+  ) -> (%y: f16[n, 48]) {
+  for i in 0..n {
+    for j in 0..48 {
+      local sum: f16 = 0.0:f16
+      for k in 0..88 {
+        sum = (sum + (%x[i, k] * cast((cast((cast(%w[INDEX], i32, wrap)
+          - cast(%z[k // 8, j], i32, wrap)), f32, wrap) * cast(%s[k // 8, j], f32, wrap)),
+          f16, wrap)))
+      }
+      %y[i, j] = sum
+    }
+  }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes"),
+    [
+        pytest.param("i8", "jk", marks=pytest.mark.slow),
+        pytest.param("u8", "kj", marks=pytest.mark.long),
+    ],
+)
+def test_decoded_weights_are_those_of_half_precision(kind: str, axes: str, tmp_path: Path) -> None:
+    """In tiles of 256 rows. Every byte and zero point is there, and scales that are subnormal."""
+    random, sizes = np.random.default_rng(3), {"j": 48, "k": 88}
+    shape = [sizes[axis] for axis in axes]
+    text = WEIGHTS.replace("KIND", kind).replace("AXES", axes)
+    text = text.replace("INDEX", ", ".join(axes)).replace("SHAPE", ", ".join(map(str, shape)))
+    _, device, bounds = device_form(
+        text, partial(matrix_product, tiles=Tiles(enough=1)), target=TARGET
+    )
+    assert device is not None
+    w = np.resize(np.arange(256), shape).astype(DType(kind).numpy)
+    s = (random.normal(size=(11, 48)) * 2.0 ** random.integers(-20, 0, (11, 48))).astype(np.float16)
+    z = random.integers(0, 256, (11, 48)).astype(w.dtype)
+    x = random.normal(size=(200, 88)).astype(np.float16)
+    job = Job(device.name, (x, w, s, z), {"n": 200}, seed=1)
+    (answer,) = Shim([device], bounds, tmp_path).run([job])
+    numbers = (w.T if axes == "jk" else w).astype(np.float32)
+    groups = [np.repeat(one.astype(np.float32), 8, axis=0) for one in (z, s)]
+    decoded = ((numbers - groups[0]) * groups[1]).astype(np.float16).astype(np.float64)
+    value, size = x.astype(np.float64) @ decoded, np.abs(x.astype(np.float64)) @ np.abs(decoded)
+    error = np.abs(answer.outputs[0].astype(np.float64) - value)
+    assert (error <= 2.0**-11 * np.abs(value) + 2.0**-19 * size + 2.0**-25).all()

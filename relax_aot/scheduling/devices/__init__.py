@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from relax_aot.ir.axes import ARENA
 from relax_aot.ir.dims import Bounds, Dim
-from relax_aot.ir.graph import Call, Function, Module
+from relax_aot.ir.graph import Call, Constant, Function, Module
 from relax_aot.ir.loops import Buffer, For, Kernel, Let, Stmt, walk
 from relax_aot.ir.rewrite import map_buffers, map_statements, rewrite_module
 from relax_aot.ir.types import TensorType
-from relax_aot.scheduling.apply import is_finite
+from relax_aot.scheduling.apply import is_finite, packed_inputs
 from relax_aot.scheduling.devices.conditions import with_inner_conditions
 from relax_aot.scheduling.devices.forms import Form
 from relax_aot.scheduling.devices.interchange import interchanged
@@ -28,22 +28,25 @@ from relax_aot.scheduling.targets import Context, Target
 
 
 def run(module: Module, target: Target) -> Module:
-    """Every kernel in its device form, and its scratch in the calls."""
+    """Every kernel in its device form, and its scratch and packed constants in the calls."""
     forms = {kernel.name: _form(kernel, module, target) for kernel in module.kernels}
     kernels = {name: form.made() for name, form in forms.items()}
+    before, made = module, dict[str, Constant]()
     module = with_kernels(module, kernels)
 
     def call(_: Function, line: Call) -> Call:
         if line.op != "call_kernel":
             return line
         name, outs = line.ref("kernel"), list(line.outs)
+        inputs = packed_inputs(before, line, kernels[name], forms[name].w.packed, made)
         for place, buffer in enumerate(kernels[name].scratch, len(kernels[name].outputs)):
             if buffer.name in forms[name].copies:
                 shape = (Dim.of(forms[name].copies[buffer.name]), *buffer.shape)
                 outs[place] = replace(outs[place], type=TensorType(buffer.dtype, shape))
-        return replace(line, outs=tuple(outs))
+        return replace(line, args=inputs, outs=tuple(outs))
 
-    return rewrite_module(module, call)
+    module = rewrite_module(module, call)
+    return replace(module, constants=(*module.constants, *made.values()))
 
 
 def _form(kernel: Kernel, module: Module, target: Target) -> Form:

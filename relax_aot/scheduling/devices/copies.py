@@ -54,6 +54,8 @@ REACH = 1024
 address."""
 STEP_PAD = 8
 """Floats between steps whose lines are neighbors: four of them are read by eight lanes each."""
+FEW = 128
+"""Lines that have a padding each."""
 VECTOR = 8
 """Elements of half precision of that many bytes."""
 Pair = tuple[Dim, Dim]
@@ -107,8 +109,8 @@ class Side:
         clipped, as one condition holds for both."""
         if self.kind.is_float:
             return Lit(0.0, self.kind)
-        found = self.product.found
-        zero = found.zeros[self.load == found.right] if self.load == self.product.padded else 0
+        padded, right = self.load == self.product.padded, self.load == self.product.found.right
+        zero = self.product.fills[right] if padded else 0
         return Lit(zero, self.kind)
 
     @property
@@ -117,7 +119,12 @@ class Side:
         return 0 if self.zeros else 1
 
     def place(self, half: Dim, line: Dim, step: Dim) -> tuple[Dim, ...]:
-        return (half, line, step) if self.rows else (half, step, line)
+        if not self.rows:
+            return half, step, line
+        high = self.lines // folds(self.lines)
+        if high == self.lines:
+            return half, line, step
+        return half, line % high, line // high * self.steps + step
 
     def copy(
         self, w: Writer, thread: Dim, threads: int, batch: At, half: Dim, first: Pair,
@@ -126,7 +133,7 @@ class Side:
         """Copies the lines and steps from `first` on to one half of shared memory. `whole`: none
         of them is beyond the last one of its axis. `lane`: that of the thread."""
         ends = (extent(self.loops), extent(self.product.steps))
-        with self._chunks(w, thread, threads) as (e, place, far):
+        with self.chunks(w, thread, threads) as (e, place, far):
             to = self.shared[self.place(half, *place)]
             if self.vector:
                 self._vector(w, batch, to, place, far, first, ends, (lane, e), whole=whole)
@@ -152,10 +159,10 @@ class Side:
         pixels = self.kind.is_half and self.vector and self.load == self.product.padded
         if not pixels or not have_bits(places, w.bounds):
             return self
-        words = w.reserve("open", DType.I32, "lane", LANES, ceildiv(self._count, threads))
+        words = w.reserve("open", DType.I32, "lane", LANES, ceildiv(self.count, threads))
         with w.range("lane", LANES, axis="lane") as lane:
             thread = w.named("thread", warp * LANES + lane)
-            with self._chunks(w, thread, threads) as (e, place, _):
+            with self.chunks(w, thread, threads) as (e, place, _):
                 line = clamped(first + place[0], extent(self.loops), self.lines, w)
                 at = {**batch, **split(w, self.loops, line)}
                 bits = bits_of(w, places, self.product.window(w, self.load, at))
@@ -168,17 +175,17 @@ class Side:
         return self.vector or self.width
 
     @property
-    def _count(self) -> int:
+    def count(self) -> int:
         """Of chunks."""
         return self.lines * self.steps // self._each
 
     @contextmanager
-    def _chunks(self, w: Writer, thread: Dim, threads: int) -> Iterator[tuple[Dim, Pair, Pair]]:
+    def chunks(self, w: Writer, thread: Dim, threads: int) -> Iterator[tuple[Dim, Pair, Pair]]:
         """The number of each chunk of a thread, its place, and how far it is from that of the first
         one."""
-        with w.range("e", ceildiv(Dim.of(self._count), threads)) as e:
-            rest = self._count % threads != 0
-            with w.when(*[below(thread + e * threads, Dim.of(self._count))] if rest else ()):
+        with w.range("e", ceildiv(Dim.of(self.count), threads)) as e:
+            rest = self.count % threads != 0
+            with w.when(*[below(thread + e * threads, Dim.of(self.count))] if rest else ()):
                 yield e, *self._chunk(w, (thread, e, threads), self._each)
 
     def _chunk(self, w: Writer, at: tuple[Dim, Dim, int], each: int) -> tuple[Pair, Pair]:
@@ -220,7 +227,7 @@ class Side:
             and all(follow(self.load, *pair) for pair in pairwise(steps))
         )
 
-    def _steps_at(self, w: Writer, place: Dim, position: Dim) -> dict[str, Dim]:
+    def steps_at(self, w: Writer, place: Dim, position: Dim) -> dict[str, Dim]:
         """The loop variables of a step that is at a place of its part. Where all steps of a part
         are of one pixel of a window, this pixel is the same for all threads."""
         steps = self.product.steps
@@ -277,12 +284,12 @@ class Side:
         at = {**line, **self._first(apart)}
         ahead = self._ahead(w, position - apart)
         if self.open is None:
-            exact = {**line, **self._steps_at(w, place, position)}
+            exact = {**line, **self.steps_at(w, place, position)}
             return at, ahead, inside(exact, self.product.window(w, self.load, exact))
         number = w.short("number", quotient(position - apart, steps[-1].extent))
         return at, ahead, [is_set(self.open[own], number)]
 
-    def _element(
+    def element(
         self, w: Writer, batch: At, line: Dim, place: Pair, far: Pair, first: Pair,
         exact: tuple[bool, ...],
     ) -> tuple[dict[str, Dim], Dim]:  # fmt: skip
@@ -303,7 +310,7 @@ class Side:
         at = {**batch, **split(w, self.loops, line - shifts[0])}
         position = place[1] + first[1]
         if self.zeros or not self.apart:
-            return {**at, **self._steps_at(w, place[1], position - shifts[1])}, ahead
+            return {**at, **self.steps_at(w, place[1], position - shifts[1])}, ahead
         axes = self._axes
         one_axis = len(axes) == 1 or simplify(axes[0][1] % self.steps, w.bounds) == 0
         own = place[1] if one_axis else ZERO
@@ -357,11 +364,12 @@ class Side:
             at = {**batch, **split(w, loops, positions[0])}
             at, ahead, conditions = self._pixel(w, at, (place[1], positions[1]), own)
         else:
-            at, ahead = self._element(w, batch, positions[0], place, far, first, exact)
+            at, ahead = self.element(w, batch, positions[0], place, far, first, exact)
         if conditions and not even[1]:
             conditions.append(below(positions[1], ends[1]))
             count = Dim.of(self.vector)
-        numbers = own[1].symbols | to.index[0].symbols
+        many = folds(self.lines) > 1  # addresses for both halves would take too many registers
+        numbers = own[1].symbols | (frozenset[str]() if many else to.index[0].symbols)
         near = ZERO if padded or pixels_apart else self._near(ahead, numbers, w.bounds)
         of = "" if self.vector == self.width else str(self.vector)
         zero = conditions and self.fill.value == 0
@@ -372,7 +380,8 @@ class Side:
             w.bounds = w.bounds.with_value(name, ZERO, Dim.of(self.vector))
             count = Dim.of(name)
         apart = self.place(to.index[0], *far)
-        begin = self.shared[tuple(a - b for a, b in zip(to.index, apart, strict=True))]
+        near_place = (own - behind for own, behind in zip(place, far, strict=True))
+        begin = self.shared[tuple(simplify(d, w.bounds) for d in self.place(ZERO, *near_place))]
         with w.block() as copied:
             w.micro(
                 f"raot_copy_async{of}_{to.dtype.value}", to=begin,
@@ -409,7 +418,7 @@ class Side:
             with w.range("s", self.width) as s:
                 w.add(Store(some, (s,), self.fill))
         if whole_chunks(steps, self.width, w.bounds) and inner not in window:
-            at |= self._steps_at(w, place[1], step)
+            at |= self.steps_at(w, place[1], step)
             conditions = [*beyond, *([below(step, total)] if rest else []), *inside(at, window)]
             with w.when(*conditions), w.range("s", self.width) as s:
                 value = product.value(w, self.load, {**at, inner: at[inner] + s})
@@ -429,14 +438,28 @@ def side_of(
 ) -> Side:  # fmt: skip
     """How a factor is copied: along the axis on which its elements are neighbors. Reserves
     `halves` of shared memory. `size`: lines and steps."""
-    lines, steps = size
     loops = product.rows if load == product.found.left else product.columns
     width, along = vectors(product, load, loops, w.bounds)
     rows = not along or along[0] == product.steps
-    pad = BYTES // kind.bytes if rows or kind.is_half else STEP_PAD
-    shape = (lines, steps + pad) if rows else (steps, lines + pad)
-    shared = w.reserve(f"{name}_tile", kind, "shared", halves, *shape)
+    shared = reserved_tile(w, name, kind, size, rows=rows, halves=halves)
     return Side(name, product, load, loops, *size, rows, width, shared, zeros, apart)
+
+
+def reserved_tile(
+    w: Writer, name: str, kind: DType, size: tuple[int, int], *, rows: bool, halves: int = 2
+) -> Buffer:
+    """`halves` of shared memory for the lines and steps of a factor."""
+    lines, steps = size
+    pad = BYTES // kind.bytes if rows or kind.is_half else STEP_PAD
+    if rows:
+        both = folds(lines)
+        return w.reserve(f"{name}_tile", kind, "shared", halves, lines // both, both * steps + pad)
+    return w.reserve(f"{name}_tile", kind, "shared", halves, steps, lines + pad)
+
+
+def folds(lines: int) -> int:
+    """How many lines are in one row of shared memory: of many lines two, which have one padding."""
+    return 2 if lines > FEW else 1
 
 
 def vectors(

@@ -98,6 +98,7 @@ class Form:
         scratch = (*kernel.scratch, *self.w.scratch)
         return replace(
             kernel,
+            inputs=(*kernel.inputs, *(one.buffer for one in self.w.packed)),
             scratch=tuple(scope(buffer) for buffer in scratch if buffer.name not in self.own),
             body=(*self.lets, *map_buffers(tuple(launches), scope)),
         )
@@ -152,7 +153,8 @@ class Form:
                 self.elements(group, nest, own)
             else:
                 self.rows(group, nest, own, bounds)
-        self.w.taken = taken | {buffer.name for buffer in self.w.scratch}
+        kept = (*self.w.scratch, *(one.buffer for one in self.w.packed))
+        self.w.taken = taken | {buffer.name for buffer in kept}
 
     def by_strategy(self, group: Group) -> bool:
         if group.scalars or not isinstance(group.work, For):

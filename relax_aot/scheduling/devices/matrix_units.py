@@ -12,6 +12,7 @@ Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (media/docs/efficient_gemm.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -21,6 +22,7 @@ from relax_aot.ir.loops import Barrier, Buffer, Cast, Expr, For, Kernel, Load
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vectors
+from relax_aot.scheduling.devices.decoded import Decoded, decoded_side, is_decoded
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.operands import (
     EVEN,
@@ -37,7 +39,7 @@ from relax_aot.scheduling.devices.operands import (
     start_sums,
 )
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS, Unit
-from relax_aot.scheduling.devices.zero_points import ZeroPoints, zero_points
+from relax_aot.scheduling.devices.zero_points import ZeroPoints, with_known_sums, zero_points
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
@@ -79,7 +81,8 @@ class Tiles:
     for few columns; `single` ones where bytes or floats are gathered. Short vectors and gathered
     ones have tiles of more warps, as threads copy more of them: `wide` for large ones, and
     `medium`. Sums of lines take registers, and so does the rounding of floats: these products have
-    `narrow` tiles for large ones."""
+    `narrow` tiles for large ones. Columns that are decoded are multiplied with as many rows as
+    there is room for: `tall` tiles, or `low` ones."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
@@ -89,6 +92,8 @@ class Tiles:
     medium: Tile = Tile(64, 128, 32, (2, 4))
     short: Tile = Tile(64, 64, 64, (2, 2))
     slim: Tile = Tile(128, 64, 32, (4, 1))
+    tall: Tile = Tile(256, 64, 32, (4, 2))
+    low: Tile = Tile(128, 64, 32, (4, 2))
     rounding: Tile = Tile(64, 64, 32, (2, 2))
     enough: int = 16
 
@@ -116,7 +121,8 @@ def matrix_product(
         return None
     with w.block() as launches:
         if few != 1:
-            for variant, sizes in _variants(product, w.bounds):
+            known = with_known_sums(w, product, context) if unit.total is DType.I32 else product
+            for variant, sizes in _variants(known, w.bounds):
                 for tile, chosen in _tiles(variant, tiles, w.bounds):
                     if chosen != 0:
                         _Launch(w, variant, tile, unit).emit(chosen * sizes * (1 - few))
@@ -144,7 +150,10 @@ def _variants(product: Product, bounds: Bounds) -> list[tuple[Product, Dim]]:
 def _width(product: Product, bounds: Bounds) -> int:
     """Elements of both factors that are copied at once; 0 where each of one is copied."""
     sides = ((product.found.left, product.rows), (product.found.right, product.columns))
-    return min(vectors(product, load, loops, bounds)[0] for load, loops in sides)
+    widths = [vectors(product, load, loops, bounds)[0] for load, loops in sides]
+    decoded = [is_decoded(product, load, loops, bounds) for load, loops in sides]
+    whole = all(own >= VECTOR or bytes_ for own, bytes_ in zip(widths, decoded, strict=True))
+    return VECTOR if whole and any(decoded) else min(widths)
 
 
 def byte_product(kernel: Kernel, loop: For, w: Writer, context: Context) -> tuple[For, ...] | None:
@@ -169,6 +178,8 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
         few = greatest(extent(product.rows), bounds) <= tiles.medium.rows
         gathered = tiles.medium if few else tiles.wide
         return [(gathered if kind.is_half else tiles.single, ONE)]
+    if is_decoded(product, product.found.right, product.columns, bounds):
+        return _large_and_small(product, tiles.tall, tiles.low, tiles.enough, bounds)
     short = kind.is_half and width < VECTOR
     few = greatest(extent(product.columns), bounds) <= tiles.slim.columns
     if kind.is_half and not short and few:
@@ -177,8 +188,14 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     large = tiles.large if free else tiles.narrow
     small = tiles.rounding if kind is DType.F32 else tiles.small if kind.is_half else tiles.short
     large, small = (tiles.wide, tiles.medium) if short else (large, small)
+    return _large_and_small(product, large, small, tiles.enough, bounds)
+
+
+def _large_and_small(
+    product: Product, large: Tile, small: Tile, enough: int, bounds: Bounds
+) -> list[tuple[Tile, Dim]]:
     blocks = product.blocks(large.rows, large.columns)
-    many = simplify(dim_min(blocks // tiles.enough, 1), bounds)
+    many = simplify(dim_min(blocks // enough, 1), bounds)
     return [(large, many), (small, 1 - many)]
 
 
@@ -186,7 +203,7 @@ def _unit(product: Product, kind: DType) -> Unit | None:
     """The instruction for sums of a type; None where the factors are no values of its operands."""
     found = product.found
     if kind is DType.I32:
-        for load, zero in zip((found.left, found.right), found.zeros, strict=True):
+        for load, zero in zip((found.left, found.right), product.fills, strict=True):
             low, high = load.dtype.limits
             if load == product.padded and not low <= zero <= high:
                 return None
@@ -203,15 +220,15 @@ def _stored(product: Product, load: Load, kind: DType) -> bool:
     return value.dtype is kind and isinstance(value, Load | Cast)
 
 
-def _halves(w: Writer, parts: Dim, *, apart: bool) -> Iterator[tuple[Dim, Dim, Expr | bool]]:
-    """Numbers of parts in a row, each with the half of shared memory that it is in, and whether
-    another one follows. Two parts are no loop, so that compilers know all their addresses. `apart`:
-    where the number of parts is known and odd, the last one is behind the loop, in which nothing is
-    tested then. Others have no registers for it."""
+def _halves(w: Writer, parts: Dim, *, apart: bool) -> Iterator[tuple[Dim, Dim, Expr | bool, bool]]:
+    """Numbers of parts in a row, each with the half of shared memory that it is in, whether another
+    one follows, and whether two may. Two parts are no loop, so that compilers know all their
+    addresses. `apart`: where the number of parts is known and odd, the last one is behind the loop,
+    in which nothing is tested then. Others have no registers for it."""
     known = parts.constant if parts.is_constant else 0
     if 0 < known <= 2:
         for number in range(known):
-            yield Dim.of(number), Dim.of(number), number + 1 < known
+            yield Dim.of(number), Dim.of(number), number + 1 < known, False
         return
     odd, even = apart and known % 2 == 1, simplify(parts % 2, w.bounds) == 0
     pairs = simplify(parts // 2 if odd else ceildiv(parts, 2), w.bounds)
@@ -219,9 +236,9 @@ def _halves(w: Writer, parts: Dim, *, apart: bool) -> Iterator[tuple[Dim, Dim, E
         part = pair * 2 + half
         with w.when(*() if odd or even else (below(part, parts),)):
             later = below(pair + half, pairs) if even else below(part + 1, parts)
-            yield part, half, odd or later
+            yield part, half, odd or later, True
     if odd:
-        yield parts - 1, ZERO, False
+        yield parts - 1, ZERO, False, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +263,7 @@ class _Launch:
             place = self._place(block)
             loads, names = (product.found.left, product.found.right), ("left", "right")
             left, right = (
-                side_of(w, product, load, kind, (lines, self.steps), name)
+                self._side(load, kind, lines, name)
                 for load, kind, lines, name in zip(
                     loads,
                     (self.unit.left, self.unit.right),
@@ -257,6 +274,13 @@ class _Launch:
             )
             with w.range("warp", tile.threads // LANES, axis="warp") as warp:
                 self._warp((left, right), block, place, warp)
+
+    def _side(self, load: Load, kind: DType, lines: int, name: str) -> Side:
+        w, product, size = self.w, self.product, (lines, self.steps)
+        decoded = None
+        if _width(product, w.bounds) == VECTOR:
+            decoded = decoded_side(w, product, load, kind, size, name)
+        return decoded or side_of(w, product, load, kind, size, name)
 
     def _place(self, block: Dim) -> tuple[tuple[Dim, Dim], At]:
         """The first row and column of the tile of a block, and its matrices of the batch."""
@@ -300,11 +324,19 @@ class _Launch:
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
             self._copy(sides, start, warp, batch, ZERO, last)
+            self._fetch(sides, start, warp, batch, last)
+            self._put(sides, start, warp, ZERO, last)
+        if parts != 1 and any(isinstance(side, Decoded) for side in sides):
+            with w.when(*() if parts.is_constant else (below(ONE, parts),)):
+                self._fetch(sides, start, warp, batch, ZERO, whole=True)
         apart = product.padded is not None and not tile.crowded
-        for part, half, another in _halves(w, parts, apart=apart):
+        for part, half, another, second in _halves(w, parts, apart=apart):
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))
             if another is not False:
+                self._put(sides, start, warp, 1 - half, part * self.steps, whole=True)
+                if second is not False:
+                    self._fetch_next(sides, start, warp, batch, part, parts)
                 with w.when(*() if another is True else (another,)):
                     self._copy(sides, start, warp, batch, 1 - half, part * self.steps, whole=True)
             with w.range("k", self.steps // unit.steps) as k:
@@ -346,6 +378,55 @@ class _Launch:
             for side, first in zip(sides, start, strict=True):
                 place = (first, part)
                 side.copy(w, thread, self.tile.threads, batch, half, place, lane=lane, whole=whole)
+
+    @contextmanager
+    def _decoded(
+        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim
+    ) -> Iterator[list[tuple[Decoded, Dim, Dim, Dim]]]:
+        """Each factor that is decoded with its first line, the lane and the thread."""
+        w, pairs = self.w, zip(sides, start, strict=True)
+        decoded = [(side, first) for side, first in pairs if isinstance(side, Decoded)]
+        if not decoded:
+            yield []
+            return
+        with w.range("lane", LANES, axis="lane") as lane:
+            thread = w.named("thread", warp * LANES + lane)
+            yield [(side, first, lane, thread) for side, first in decoded]
+
+    def _fetch(
+        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, part: Dim,
+        *, whole: bool = False,
+    ) -> None:  # fmt: skip
+        """Loads steps of the factors that are decoded, from `part` on."""
+        with self._decoded(sides, start, warp) as decoded:
+            for side, first, lane, thread in decoded:
+                place = (first, part)
+                side.fetch(
+                    self.w, thread, self.tile.threads, batch, place, lane=lane, whole=whole
+                )  # fmt: skip
+
+    def _fetch_next(
+        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, part: Dim,
+        parts: Dim,
+    ) -> None:  # fmt: skip
+        """Loads what is decoded behind the next barrier. After the last part that is one of those
+        before, which takes no branch."""
+        w, known = self.w, parts.is_constant
+        if not any(isinstance(side, Decoded) for side in sides):
+            return
+        with w.when(*() if known else (below(part + 2, parts),)):
+            behind = w.named("behind", dim_min(part + 1, parts - 2)) if known else part + 1
+            self._fetch(sides, start, warp, batch, behind * self.steps, whole=True)
+
+    def _put(
+        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, half: Dim, part: Dim,
+        *, whole: bool = False,
+    ) -> None:  # fmt: skip
+        """Decodes what was loaded, without a condition: behind the last part, nothing reads it."""
+        with self._decoded(sides, start, warp) as decoded:
+            for side, first, lane, thread in decoded:
+                place = (first, part)
+                side.put(self.w, thread, self.tile.threads, half, place, lane=lane, whole=whole)
 
     def _multiply(
         self, sides: Sequence[Side], first: Sequence[Dim], half: Dim, step: Dim,

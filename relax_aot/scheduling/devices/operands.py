@@ -89,7 +89,8 @@ def _inside(w: Writer, loop: For, offset: Dim) -> Dim:
 class Product:
     """A contraction of a left factor with `rows` and a right one with `columns`, for each of
     `batch`. `steps`: the reductions with nothing clipped. `padded`: the factor that is zero where
-    a window is clipped, if any is. `even`: sizes that are multiples of EVEN."""
+    a window is clipped, if any is; bytes are their zero point there, of `fills`. `even`: sizes that
+    are multiples of EVEN."""
 
     found: Contraction
     batch: tuple[For, ...]
@@ -97,6 +98,7 @@ class Product:
     columns: tuple[For, ...]
     steps: tuple[For, ...]
     padded: Load | None
+    fills: tuple[int, int]
     even: frozenset[str] = frozenset()
 
     def divides(self, number: int, size: Dim, bounds: Bounds) -> bool:
@@ -336,5 +338,5 @@ def product_of(found: Contraction, context: Context) -> Product | None:
     columns = tuple(lp for lp in loops if lp.variable in uses[1] - uses[0])
     batch = tuple(lp for lp in loops if lp not in rows + columns)
     if rows and (not columns or rows[-1] == loops[-1]):
-        return Product(found.swapped, batch, columns, rows, steps, padded)
-    return Product(found, batch, rows, columns, steps, padded)
+        found, rows, columns = found.swapped, columns, rows
+    return Product(found, batch, rows, columns, steps, padded, found.zeros)

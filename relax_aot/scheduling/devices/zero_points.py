@@ -1,24 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
 """Zero points of products of bytes, which matrix units do not subtract.
 
-`sum (a - p) (b - q)` is `sum a b - q sum a - p sum b + n p q`. The sums of a row or column are
-those of its elements in registers, which each lane adds along with the products. Sums of 32 bits
-wrap around, so the result is exact.
+`sum (a - p) (b - q)` is `sum a b - q sum a - p sum b + n p q`. The sums of lines of constants whose
+own zero point is 0 are constants, with which sums begin. Those of others are sums of the elements
+in registers, which each lane adds along with the products. Sums of 32 bits wrap around, so the
+result is exact.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
 
 from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ZERO, Dim
-from relax_aot.ir.loops import Binary, Buffer, Cast, Expr, Index, Lit, Store
+from relax_aot.ir.graph import Array
+from relax_aot.ir.loops import Binary, Buffer, Cast, Expr, For, Index, Lit, Load, Store
 from relax_aot.ir.types import DType
+from relax_aot.scheduling.contraction import indexed_by
+from relax_aot.scheduling.devices.operands import Product
+from relax_aot.scheduling.packing import Arrays, Packed, elements
+from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
 
 NAMES = ("left", "right")
 OWN = (2, 4)
 """Lines whose sums a lane has of each load: two rows, or two columns of two matrices."""
+
+
+def with_known_sums(w: Writer, product: Product, context: Context) -> Product:
+    """The product whose sums begin with what zero points make of the lines of constants, and whose
+    factors have no such zero points then."""
+    found = product.found
+    zeros, start = list(found.zeros), found.start
+    for at, load in enumerate((found.left, found.right)):
+        own, other = found.zeros[at], found.zeros[1 - at]
+        used = indexed_by(load)
+        loops = tuple(loop for loop in found.nest.loops if loop.variable in used)
+        known = all(loop.extent.is_constant for loop in (*loops, *product.steps))
+        if own != 0 or other == 0 or not known or load.buffer.name not in context.constants:
+            continue
+        shape = tuple(loop.extent for loop in loops)
+        sums = Buffer(w.fresh(f"{load.buffer.name}_sums"), DType.I32, shape)
+        w.constant(Packed(sums, partial(_line_sums, load, loops, product.steps, -other)))
+        line = sums[tuple(Dim.of(loop.variable) - loop.start for loop in loops)]
+        start = line if start == Lit(0, DType.I32) else Binary("+", start, line)
+        zeros[1 - at] = 0
+    return replace(product, found=replace(found, zeros=(zeros[0], zeros[1]), start=start))
+
+
+def _line_sums(
+    load: Load, loops: tuple[For, ...], steps: tuple[For, ...], factor: int, arrays: Arrays
+) -> Array:
+    """The sums of the lines of a constant, multiplied."""
+    every = (*loops, *steps)
+    starts = {loop.variable: loop.start.constant for loop in every}
+    names, extents = [*starts], [loop.extent.constant for loop in every]
+    values = elements(load, arrays[load.buffer.name], names, extents, starts).astype(np.int64)
+    axes = tuple(range(len(loops), len(every)))
+    return np.asarray(values.sum(axis=axes) * factor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ at sizes around the edges of tiles, and planted faults that are found."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -12,18 +13,22 @@ import pytest
 from relax_aot.evaluation.interpret import RaceError, run_kernel
 from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ops._op import Array
+from relax_aot.scheduling import schedule_device
 from relax_aot.scheduling.devices.matrix_units import Tile, Tiles, matrix_product
+from relax_aot.scheduling.targets import cuda_mma
 from tests.scheduling.devices.kernels import (
     device_form,
     inputs,
     without_barriers,
     without_conditions,
 )
+from tests.transforms.examples import example_module
 
 _ONE = Tile(32, 16, 16, (1, 1))
 TILES = Tiles(
     large=Tile(32, 32, 16, (2, 1)), small=Tile(32, 32, 16, (1, 2)), narrow=_ONE, single=_ONE,
-    wide=Tile(32, 32, 16, (2, 2)), medium=_ONE, short=_ONE, slim=_ONE, enough=2,
+    wide=Tile(32, 32, 16, (2, 2)), medium=_ONE, short=_ONE, slim=_ONE, low=_ONE,
+    tall=Tile(32, 16, 16, (1, 1)), enough=2,
 )  # fmt: skip
 """Small ones: two blocks or more take the large tile, 16 columns and less the last one."""
 BIAS = "max((cast(cast(sum, f32, wrap), f16, wrap) + %b[j]), 0.0:f16)"
@@ -89,6 +94,39 @@ DECODED = """
         }
       }
     }"""
+
+
+def decoded(
+    w: str = "j, k", group: int = 0, kind: str = "i8", zero: str = "", depth: str = "40",
+    columns: str = "24",
+) -> str:  # fmt: skip
+    """Weights of bytes with the axes `w`; scales, and zero points if `zero` is a load of them, of
+    columns, or of groups of steps too."""
+    sizes = {"j": columns, "k": depth}
+    shape = ", ".join(sizes[axis] for axis in w.split(", "))
+    of, at = (f"5, {columns}", f"k // {group}, j") if group else (columns, "j")
+    byte = f"cast(%w[{w}], i32, wrap)"
+    byte = f"({byte} - {zero.replace('AT', at)})" if zero else byte
+    value = f"cast((cast({byte}, f32, wrap) * cast(%s[{at}], f32, wrap)), f16, wrap)"
+    return f"""
+    symbol n in 1..70
+    symbol m in 0..6
+    kernel @dot(
+        %x: f16[n, {depth}], %w: {kind}[{shape}], %s: f16[{of}], %z: {kind}[{of}]
+      ) -> (%y: f16[n, {columns}]) {{
+      for i in 0..n {{
+        for j in 0..{columns} {{
+          local sum: f16 = 0.0:f16
+          for k in 0..{depth} {{
+            sum = (sum + (%x[i, k] * {value}))
+          }}
+          %y[i, j] = sum
+        }}
+      }}
+    }}"""
+
+
+ZEROS = "cast(%z[AT], i32, wrap)"
 BATCH = """
     symbol n in 1..3
     symbol k in 0..40
@@ -248,7 +286,18 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "windows of bytes in planes": (CHANNELS_FIRST, ({"n": 1},)),
     "aligned bytes": (ALIGNED_BYTES, ({"n": 33, "k": 5}, {"n": 1, "k": 0})),
     "weights of four bits": (DECODED, ({"n": 9},)),
-}
+    "bytes by columns": (decoded(), tuple({"n": n, "m": 0} for n in (9, 33))),
+    "bytes by rows": (decoded("k, j"), ({"n": 33, "m": 0},)),
+    "bytes with zero points": (decoded(kind="u8", zero=ZEROS), ({"n": 9, "m": 0},)),
+    "bytes with one zero point": (decoded("k, j", zero="-3:i32"), ({"n": 9, "m": 0},)),
+    "groups of bytes by columns": (decoded(group=8, zero=ZEROS), ({"n": 33, "m": 0},)),
+    "groups of bytes by rows": (
+        decoded("k, j", 8, kind="u8", zero=ZEROS), ({"n": 33, "m": 0},),
+    ),
+    "bytes of dynamic depth": (
+        decoded(depth="16*m", columns="16"), tuple({"n": 9, "m": m} for m in (0, 1, 2, 5))
+    ),
+}  # fmt: skip
 VECTORS = {
     "rows below, at and above a tile": 2, "whole tiles": 2, "weights by columns": 2,
     "transposed left": 2, "vectors of four": 2, "vectors of two": 2, "odd sizes": 0,
@@ -258,6 +307,7 @@ VECTORS = {
     "aligned bytes": 2, "rows of which some are aligned": 2,
 }  # fmt: skip
 """How many factors are copied 16 bytes at a time."""
+DECODED_AT_ONCE = [case for case in CASES if "bytes" in case and "f16" in CASES[case][0]]
 
 
 @cache
@@ -301,11 +351,61 @@ def test_long_sums_of_bytes_are_integers() -> None:
     np.testing.assert_array_equal(run_kernel(device, data, {"n": 1})[0], expected)
 
 
+KNOWN = {
+    "lines": BYTE_LINES.replace("%b", "%bias"),
+    "rows": BYTES,
+    "windows": CHANNELS_LAST.replace("- 1:i32", "- 0:i32"),
+    "planes": CHANNELS_FIRST.replace("- 128:i32", "- 0:i32").replace("n in 1..2", "n in 1..1"),
+    "weights with a zero point": CHANNELS_LAST,
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.long if case.startswith("w") else pytest.mark.slow)
+        for case in KNOWN
+    ],
+)
+def test_sums_of_known_weights_are_constants(case: str) -> None:
+    """So that no loop adds them, and the results are those of plain loops."""
+    (line,) = (line for line in KNOWN[case].splitlines() if "kernel @" in line)
+    shape = line.split("%w: ")[1].split("]")[0] + "]"
+    module = example_module(f"const %w: {shape} = splat 1" + KNOWN[case])
+    (weights,) = module.constants
+    random = np.random.default_rng(2)
+    low, high = weights.type.dtype.limits
+    data = random.integers(low, high + 1, weights.data.shape).astype(weights.data.dtype)
+    module = replace(module, constants=(replace(weights, data=data),))
+    (plain,), scheduled = module.kernels, schedule_device(module, cuda_mma.TARGET)
+    (device,), (call,) = scheduled.kernels, scheduled.kernel_calls[plain.name]
+    names = {stmt.name for stmt in walk(device.body) if isinstance(stmt, Micro)}
+    adds = any(name.startswith("raot_add_") for name in names)
+    assert adds == (case == "weights with a zero point")
+    sizes = {"n": 1}
+    given = dict(zip((b.name for b in plain.inputs), inputs(plain, sizes), strict=True))
+    given["w"] = data
+    known = {constant.name: constant.data for constant in scheduled.constants}
+    (expected,) = run_kernel(plain, [*given.values()], sizes)
+    pairs = zip(device.inputs, call.inputs, strict=True)
+    arrays = [known.get(var.name, given.get(buffer.name)) for buffer, var in pairs]
+    assert all(array is not None for array in arrays)
+    (found,) = run_kernel(device, [array for array in arrays if array is not None], sizes, seed=1)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("case", VECTORS)
 def test_aligned_neighbors_are_copied_at_once(case: str) -> None:
     _, device = both(case)
     copies = [s for s in walk(device.body) if isinstance(s, Micro) and "copy_async" in s.name]
     assert len({copy.operands[1].buffer.name for copy in copies}) == VECTORS[case]
+
+
+@pytest.mark.parametrize("case", DECODED_AT_ONCE)
+def test_bytes_are_decoded_in_vectors(case: str) -> None:
+    _, device = both(case)
+    names = {stmt.name for stmt in walk(device.body) if isinstance(stmt, Micro)}
+    assert "raot_multiply8_f16" in names and names & {"raot_widen8_i8", "raot_widen8_u8"}
 
 
 def test_planted_faults_are_found() -> None:
