@@ -43,4 +43,11 @@ MICRO_KERNELS = (
         },
         {"way": ("load", "store")},
     ),
+    *micro_kernels(
+        "warp.cuh",
+        """count 0..1, ahead 0..~9
+        kernel @raot_load_one_f32(%from: f32[min(1, count) * (ahead + 1)]) -> (%to: f32[1]) {
+          %to[0] = select((index(0) < index(count)), %from[ahead], 0.0:f32)
+        }""",
+    ),
 )

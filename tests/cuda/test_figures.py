@@ -112,6 +112,29 @@ CONVOLUTION = """
       }
     }"""
 
+FIRST_LAYER = """
+    symbol n in 1..64
+    const %w: f32[64, 3, 7, 7] = splat 0.5
+    kernel @conv(%x: f32[n, 3, 56, 56], %w: f32[64, 3, 7, 7]) -> (%y: f32[n, 64, 28, 28]) {
+      for b in 0..n {
+        for c in 0..64 {
+          for i in 0..28 {
+            for j in 0..28 {
+              local sum: f32 = 0.0:f32
+              for d in 0..3 {
+                for k in max(-2*i + 3, 0)..min(-2*i + 59, 7) {
+                  for l in max(-2*j + 3, 0)..min(-2*j + 59, 7) {
+                    sum = fma(%x[b, d, 2*i + k - 3, 2*j + l - 3], %w[c, d, k, l], sum)
+                  }
+                }
+              }
+              %y[b, c, i, j] = max(sum, 0.0:f32)
+            }
+          }
+        }
+      }
+    }"""
+
 
 POINTS = """
     symbol n in 1..64
@@ -279,6 +302,7 @@ SUBJECTS = {
         every=True,
     ),
     "convolution f32": Subject(CONVOLUTION, None, mostly_ffma, every=True),
+    "convolution f32, 7x7 of 3 channels": Subject(FIRST_LAYER, None, mostly_ffma),
     "convolution f32 of points": Subject(POINTS, product, mostly_ffma, every=True),
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
     **{

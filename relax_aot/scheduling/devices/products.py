@@ -29,6 +29,7 @@ from relax_aot.ir.loops import (
     Kernel,
     Lit,
     Load,
+    Local,
     Select,
     Store,
     apply,
@@ -50,6 +51,7 @@ from relax_aot.scheduling.devices.operands import (
     split,
     start_sums,
 )
+from relax_aot.scheduling.devices.step_tables import StepTable, have_tables, step_table
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
@@ -97,10 +99,13 @@ class Tile:
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """Tiles for products of any size: `large` ones where they are at least `enough`, so that all
-    processors of a device have work, else `small` ones."""
+    processors of a device have work, else `small` ones. `low` or `slim` ones are the large ones of
+    few rows or columns whose steps are in tables, which leave registers for them."""
 
     large: Tile = Tile(128, 128, 8, (8, 8))
     small: Tile = Tile(32, 64, 16, (4, 8))
+    low: Tile = Tile(64, 128, 4, (8, 8))
+    slim: Tile = Tile(128, 64, 4, (8, 8))
     enough: int = 16
 
 
@@ -121,9 +126,9 @@ def product(
     few = few_rows(matrices, context, w.bounds)
     if few != 1 and not matrices.rows:
         return None
-    many = _many(matrices, tiles, w.bounds)
+    large, many = _large(matrices, tiles, w.bounds)
     with w.block() as launches:
-        for tile, chosen in ((tiles.large, many), (tiles.small, 1 - many)):
+        for tile, chosen in ((large, many), (tiles.small, 1 - many)):
             if few != 1 and chosen != 0:
                 _Launch(w, matrices, tile.for_steps(extent(matrices.steps))).emit(
                     chosen * (1 - few)
@@ -132,20 +137,25 @@ def product(
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
 
 
-def _many(product: Product, tiles: Tiles, bounds: Bounds) -> Dim:
-    """1 for sizes with enough large tiles, but 0 where half of each tile would be empty."""
-    large = tiles.large
-    sides = ((product.rows, large.rows), (product.columns, large.columns))
-    if any(2 * greatest(extent(loops), bounds) <= size for loops, size in sides):
-        return ZERO
+def _large(product: Product, tiles: Tiles, bounds: Bounds) -> tuple[Tile, Dim]:
+    """The large tile, and 1 for sizes with enough of them; 0 where half of each would be empty."""
+    rows, columns = (greatest(extent(lp), bounds) for lp in (product.rows, product.columns))
+    large, tabled = tiles.large, have_tables(product, bounds)
+    if tabled and 2 * rows <= large.rows:
+        large = tiles.low
+    elif tabled and 2 * columns <= large.columns:
+        large = tiles.slim
+    if 2 * rows <= large.rows or 2 * columns <= large.columns:
+        return large, ZERO
     blocks = product.blocks(large.rows, large.columns)
-    return simplify(dim_min(blocks // tiles.enough, 1), bounds)
+    return large, simplify(dim_min(blocks // tiles.enough, 1), bounds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
     """How a thread copies one factor: `each` steps from `first` on, of one line of the tile (a row
-    or a column), whose loop variables have the values `at`."""
+    or a column), whose loop variables have the values `at`. `table`: where its steps are, if tables
+    tell that, and `closed` the bits of its places that are outside."""
 
     load: Load
     shared: Buffer
@@ -155,6 +165,8 @@ class _Copy:
     each: int
     at: dict[str, Dim]
     ends: dict[str, tuple[Dim, Dim]]
+    table: StepTable | None = None
+    closed: Local | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +190,32 @@ class _Launch:
                 w.reserve(name, DType.F32, "shared", *shape)
                 for name, shape in zip(("left_tile", "right_tile"), shapes, strict=True)
             )
+            loads = (product.found.left, product.found.right)
+            tables: list[StepTable | None] = [None, None]
+            if have_tables(product, w.bounds):
+                pair = 2 * tile.steps
+                count = ceildiv(extent(product.steps), pair) * pair
+                tables = [step_table(w, product, load, count) for load in loads]
             with w.range("thread", tile.threads, axis="thread") as thread:
-                copies = (
-                    self._copy(product.found.left, left, tile.rows, product.rows, down, thread, at),
-                    self._copy(
-                        product.found.right,
-                        right,
-                        tile.columns,
-                        product.columns,
-                        across,
-                        thread,
-                        at,
-                    ),
+                for table in filter(None, tables):
+                    table.fill(w, thread, tile.threads)
+                if tables[0] is not None:
+                    w.add(Barrier("thread"))
+                sides = (
+                    (left, tile.rows, product.rows, down),
+                    (right, tile.columns, product.columns, across),
                 )
+                copies = [
+                    self._copy(load, shared, lines, loops, first, thread, at, table)
+                    for load, table, (shared, lines, loops, first) in zip(
+                        loads, tables, sides, strict=True
+                    )
+                ]
                 self._thread(copies, (down, across), thread, at)
 
     def _copy(
         self, load: Load, shared: Buffer, lines: int, loops: Sequence[For], first: Dim,
-        thread: Dim, batch: dict[str, Dim],
+        thread: Dim, batch: dict[str, Dim], table: StepTable | None,
     ) -> _Copy:  # fmt: skip
         """Consecutive threads copy what is contiguous in memory."""
         w, groups = self.w, self.tile.threads // lines
@@ -208,7 +228,10 @@ class _Launch:
         at = {**batch, **split(w, loops, position)}
         ends = self.product.window(w, load, at)
         registers = w.reserve("next", DType.F32, "register", each)
-        return _Copy(load, shared, registers, line, w.named("step", group * each), each, at, ends)
+        step = w.named("step", group * each)
+        padded = table is not None and load == self.product.padded
+        closed = table.closed(w, ends) if table is not None and padded else None
+        return _Copy(load, shared, registers, line, step, each, at, ends, table, closed)
 
     def _thread(
         self, copies: Sequence[_Copy], first: tuple[Dim, Dim], thread: Dim, batch: dict[str, Dim]
@@ -221,6 +244,8 @@ class _Launch:
         results = (w, self.product, batch, (rows, columns), lambda i, j: sums[(i, j)])
         start_sums(*results)
         total = extent(self.product.steps)
+        if (table := copies[0].table) is not None:
+            total = table.ahead.shape[0]
         parts = w.short("parts", self._parts(total))
         lead, ends = self._lead(total, parts)
         for copy in copies:
@@ -292,6 +317,11 @@ class _Launch:
         """Copies steps of the next part to registers; zeros from `stop` on. Steps that follow each
         other in one window have one condition."""
         w, product, inner = self.w, self.product, self.product.steps[-1]
+        if copy.table is not None:
+            with w.range("e", copy.each) as e:
+                position = part + copy.first + e
+                copy.table.fetch(w, copy.next[(e,)], copy.at, position, copy.closed)
+            return
         alone = inner.variable in copy.ends or not inner.extent.is_constant
         count = 1 if alone else gcd(inner.extent.constant, copy.each)
         together = gcd(stop.constant, copy.each) if stop is not None and stop.is_constant else 1

@@ -70,6 +70,21 @@ RAOT_WARP_EXTREME(i64, int64_t, min, raot_smaller_i64)
 
 /* clang-format on */
 
+/* One element, so far behind an address that compilers compute once, or zero where `count` is. */
+static inline void raot_load_one_f32(float *to, const float *from, int32_t count, int32_t ahead)
+{
+#if defined(__CUDA_ARCH__)
+    const float *at;
+
+    asm("{ .reg .s64 a; mul.wide.s32 a, %1, 4; add.s64 %0, %2, a; }"
+        : "=l"(at)
+        : "r"(ahead), "l"(from));
+    *to = count > 0 ? __ldg(at) : 0.0f;
+#else
+    *to = count > 0 ? from[ahead] : 0.0f;
+#endif
+}
+
 RAOT_VECTOR(f32, float, 4)
 RAOT_VECTOR(i32, int32_t, 4)
 RAOT_VECTOR(f16, uint16_t, 8)

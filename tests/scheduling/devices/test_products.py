@@ -21,7 +21,7 @@ from tests.scheduling.devices.kernels import (
     without_conditions,
 )
 
-TILES = Tiles(Tile(32, 64, 4, (4, 8)), Tile(16, 32, 4, (4, 4)), enough=2)
+TILES = Tiles(Tile(32, 64, 4, (4, 8)), Tile(16, 32, 4, (4, 4)), Tile(16, 32, 8, (4, 4)), enough=2)
 """Small ones: two blocks or more take the large tile."""
 MATMUL = """
     symbol n in 0..40
@@ -135,6 +135,34 @@ HALF = """
         }
       }
     }"""
+FIRST_LAYER = """
+    symbol n in 1..2
+    symbol h in 1..5
+    const %w: f32[4, 2, 7, 5] = splat 0.5
+    kernel @conv(%x: f32[n, 2, h, 5], %w: f32[4, 2, 7, 5]) -> (%y: f32[n, 4, h, 3]) {
+      for b in 0..n {
+        for c in 0..4 {
+          for i in 0..h {
+            for j in 0..3 {
+              local sum: f32 = 0.0:f32
+              for d in 0..2 {
+                for k in max(-i + 3, 0)..min(-i + h + 3, 7) {
+                  for l in max(-2*j + 2, 0)..min(-2*j + 7, 5) {
+                    sum = fma(%x[b, d, i + k - 3, 2*j + l - 2], %w[c, d, k, l], sum)
+                  }
+                }
+              }
+              %y[b, c, i, j] = max(sum, 0.0:f32)
+            }
+          }
+        }
+      }
+    }"""
+CHANNELS_LAST = FIRST_LAYER.replace("n, 2, h, 5", "n, h, 5, 2").replace("4, 2, 7, 5", "4, 7, 5, 2")
+CHANNELS_LAST = CHANNELS_LAST.replace(
+    "b, d, i + k - 3, 2*j + l - 2", "b, i + k - 3, 2*j + l - 2, d"
+)
+CHANNELS_LAST = CHANNELS_LAST.replace("%w[c, d, k, l]", "%w[c, k, l, d]")
 CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "rows below, at and above a tile": (matmul(6, 33), tuple({"n": n} for n in (0, 1, 16, 17, 40))),
     "both sides of the edges of columns": (matmul(4, 33), ({"n": 3}, {"n": 33})),
@@ -144,6 +172,8 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "sums that begin with a bias": (matmul(5, 9, start="%b[j]", value="sum"), ({"n": 9},)),
     "a batch of dynamic depth": (BATCH, ({"n": 3, "k": 0}, {"n": 1, "k": 9})),
     "a convolution with borders and strides": (CONVOLUTION, ({"n": 2},)),
+    "a first layer": (FIRST_LAYER, ({"n": 1, "h": 1}, {"n": 2, "h": 5})),
+    "a first layer with channels last": (CHANNELS_LAST, ({"n": 1, "h": 3},)),
     "weights of four bits": (DECODED, ({"n": 9},)),
     "half precision": (HALF, ({"n": 9},)),
     "another half precision": (HALF.replace("f16", "bf16"), ({"n": 9},)),
