@@ -130,8 +130,10 @@ class _Size:
 
 
 def _is_short(found: Contraction) -> bool:
+    """Whether loops do as well as a tile of one row. They convert half precision one by one."""
+    most = LONG // 4 if found.right.dtype.is_half else LONG
     counts = [unclipped(loop) or LONG + 1 for loop in found.reductions]
-    return not found.computed and prod(counts) <= LONG
+    return not found.computed and prod(counts) <= most
 
 
 def _computed_size(found: Contraction, rows: int, w: Writer, context: Context) -> _Size | None:
@@ -462,6 +464,16 @@ EXAMPLES = (
             kernel @scores(%q: f32[5], %keys: f16[5, m]) -> (%y: f32[m]) {
             ...
                 multiply %sums[1, width] = %q[0], 0, %keys[0, 32*j_panel], [5, 1, m]
+            ...""",
+    ),
+    Example(
+        why="without vectors, a row of 9 or more is worth a tile that converts keys",
+        target="dsp",
+        before=HALF_KEYS.replace("5", "9"),
+        after="""
+            kernel @scores(%q: f32[9], %keys: f16[9, m]) -> (%y: f32[m]) {
+            ...
+                multiply %sums[1, width] = %q[0], 0, %keys[0, 32*j_panel], [9, 1, m]
             ...""",
     ),
     Example(why="one row reads keys of bytes once", target="host", before=BYTE_KEYS),
