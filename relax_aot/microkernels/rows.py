@@ -7,7 +7,7 @@ from relax_aot.microkernels._describe import micro_kernels
 
 FUSED, ROUNDED = MICRO_KERNELS = micro_kernels(
     "multiply_rows.h",
-    """rows 1..~5, columns 0..~70, depth 0..~20, left_row 0..~depth + 3,
+    """rows 0..~5, columns 0..~70, depth 0..~20, left_row 0..~depth + 3,
     right_row 0..~columns + 5
     kernel @raot_multiply_${form}rows_f32(
       %left: f32[span(rows * left_row, depth * 1)],

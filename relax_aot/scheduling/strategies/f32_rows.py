@@ -45,8 +45,8 @@ def rows(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] 
     near = [lp for lp in found.columns if stride(right, lp.variable) == ONE]
     across = next((lp for lp in near if stride(store, lp.variable) == ONE), ABSENT)
     down, *more = found.swapped.columns or (ABSENT,)
-    count = down.extent.constant if down.extent.is_constant and not more else 0
-    if not 0 < count <= MOST or greatest(across.extent, w.bounds) < WIDTHS[count]:
+    most = greatest(down.extent, w.bounds)
+    if more or not 0 < most <= MOST or greatest(across.extent, w.bounds) < WIDTHS[most]:
         return None
     if down != ABSENT and stride(store, down.variable) != across.extent:
         return None
@@ -63,7 +63,7 @@ def rows(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] 
                 Micro.of(
                     ROUNDED if context.target.separate else FUSED,
                     to=moved(Load(store.buffer, store.index), first), left=moved(left, first),
-                    right=moved(right, first), rows=count, columns=across.extent,
+                    right=moved(right, first), rows=down.extent, columns=across.extent,
                     depth=steps.extent,
                     left_row=left_row, right_row=right_row,
                 )
