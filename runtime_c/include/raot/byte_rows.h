@@ -7,7 +7,7 @@
  *     raot_add_rows    sums[n] = start + sum of row[k] * matrix[k * step + n]
  *
  * summed over k < depth. `other` is the zero point of the matrix, which the start subtracts from
- * all sums. Sums wrap.
+ * all sums. Sums wrap. Rows of 16-bit integers are aligned to four bytes.
  */
 #ifndef RAOT_BYTE_ROWS_H
 #define RAOT_BYTE_ROWS_H
@@ -245,7 +245,7 @@ RAOT_BYTE_ROWS_OF(RAOT_ADD_COLUMNS_OF)
         const mve_pred16_t some = vctp16q((uint32_t)(depth - k));        \
         const int16x8_t bytes = (int16x8_t)vldrbq_z_##WIDE(x + k, some); \
         const int16x8_t value = vsubq_n_s16(bytes, (int16_t)zero);       \
-        sum = vaddvaq_p_s16(sum, value, some);                           \
+        sum = (uint32_t)vaddvaq_p_s16((int32_t)sum, value, some);        \
         vst1q_p_s16(row + k, value, some);                               \
     }
 #else
@@ -256,16 +256,16 @@ RAOT_BYTE_ROWS_OF(RAOT_ADD_COLUMNS_OF)
         int16_t *row, int32_t *start, const byte *x, int32_t depth, int32_t step, int32_t zero, \
         int32_t other)                                                                          \
     {                                                                                           \
-        int32_t sum = 0;                                                                        \
+        uint32_t sum = 0u;                                                                      \
         int32_t k = 0;                                                                          \
                                                                                                 \
         RAOT_WIDEN_VECTORS(WIDE)                                                                \
         for (; k < depth; k++) {                                                                \
             const int32_t value = x[k * step] - zero;                                           \
             row[k] = (int16_t)value;                                                            \
-            sum += value;                                                                       \
+            sum += (uint32_t)value;                                                             \
         }                                                                                       \
-        *start = (int32_t)(0u - (uint32_t)other * (uint32_t)sum);                               \
+        *start = (int32_t)(0u - (uint32_t)other * sum);                                         \
     }                                                                                           \
     __attribute__((noinline, unused)) static void raot_dot_rows_##suffix(                       \
         int32_t *sums, const byte *matrix, const int16_t *row, const int32_t *start,            \
