@@ -40,6 +40,9 @@ from relax_aot.scheduling.targets import Target
 
 MOST_REDUCTIONS = 3
 """Loops of a sum that a tile takes."""
+LEAST_FILLED = 4
+"""Filters that fill this part of a vector read images with their channels last."""
+Pair = tuple[str, str]
 
 EXAMPLES = (
     Example(
@@ -148,20 +151,26 @@ def _chosen(module: Module, least: int) -> set[Var]:
     calls = kernel_calls(module)
     fixed: set[Var] = {constant.var for constant in module.constants}
     useful: set[Var] = set()
+    alike: list[set[Var]] = []
     for function in module.functions:
         fixed |= {*function.params, *function.results}
         for call in function.body:
             if call.op != "call_kernel":
                 fixed |= {*call.inputs, *call.outs}
     for kernel in module.kernels:
-        good, bad = _accessed(kernel, module, least)
+        good, bad, pairs = _accessed(kernel, module, least)
         for call in calls[kernel.name]:
+            of = {b.name: var for b, var in operands(kernel, call) if _is_image(b, least)}
+            alike += [{of[one], of[other]} for one, other in pairs if {one, other} <= {*of}]
             for buffer, var in operands(kernel, call):
                 if buffer.name in bad or buffer in kernel.scratch or not _is_image(buffer, least):
                     fixed.add(var)
                 elif buffer.name in good:
                     useful.add(var)
-    return agreeing(module, useful - fixed)
+    chosen = agreeing(module, useful - fixed)
+    while apart := [pair for pair in alike if pair & chosen and not pair <= chosen]:
+        chosen = agreeing(module, chosen - set().union(*apart))
+    return chosen
 
 
 def _is_image(buffer: Buffer, least: int) -> bool:
@@ -172,8 +181,9 @@ def _is_image(buffer: Buffer, least: int) -> bool:
     return many and any(dim != 1 for dim in buffer.shape[2:])
 
 
-def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set[str]]:
-    """Images that become faster to access with their channels last, and those that do not."""
+def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set[str], set[Pair]]:
+    """Images that become faster to access with their channels last, those that do not, and pairs
+    that become so together: images and results of depthwise convolutions."""
     images = {buffer.name for buffer in kernel.buffers if len(buffer.shape) > 2}
     table, calls = module.constant_table, module.kernel_calls[kernel.name]
     known = frozenset(
@@ -182,33 +192,38 @@ def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set
         if calls and all(call.inputs[at].name in table for call in calls)
     )
     good: set[str] = set()
+    pairs: set[Pair] = set()
     if kernel.parallel:
-        return good, images
+        return good, images, pairs
     for stmt in without_lets(kernel.body):
         found = contraction_of(stmt, module.bounds)
         if found is None:
             if not _follows(stmt, images, module.bounds):
-                return good, images
+                return good, images, pairs
             continue
         ways = (_convolution(way, known, module.bounds, least) for way in (found, found.swapped))
-        names = next((names for names in ways if names is not None), None)
-        if names is None:
-            return good, images
-        good |= names
-    return good, set()
+        way = next((way for way in ways if way is not None), None)
+        if way is None:
+            return good, images, pairs
+        good |= way[0]
+        pairs |= way[1]
+    return good, set(), pairs
 
 
 def _convolution(
     found: Contraction, known: frozenset[str], bounds: Bounds, least: int
-) -> set[str] | None:
-    """The images of a convolution with enough filters, whose left operand is one of them."""
+) -> tuple[set[str], set[Pair]] | None:
+    """The images that a convolution makes faster, whose left operand is one of them, and the pairs
+    of its channels: some filters less than a vector has lanes are no reason, but no hindrance."""
     image, weights = found.left, found.right
     if (image.buffer.name in known, weights.buffer.name in known) != (False, True):
         return None
     if found.sum.dtype is not DType.F32 or len(found.reductions) > MOST_REDUCTIONS:
         return None
     roles = windows_of(found)
-    if roles is None or not found.is_regular(bounds) or roles.channels.stop.constant < least:
+    if roles is None or not found.is_regular(bounds):
+        return None
+    if roles.channels.stop.constant * LEAST_FILLED < least:
         return None
     own = roles.channels.variable
     stores = [stmt for stmt in found.after if isinstance(stmt, Store)]
@@ -218,7 +233,11 @@ def _convolution(
         return None
     if not _has_channels(image, roles):
         return None
-    return {image.buffer.name, *(place.buffer.name for place in places)}
+    results = {place.buffer.name for place in places}
+    own_channels = own in image.index[1].symbols
+    pairs = {(image.buffer.name, name) for name in results} if own_channels else set()
+    many = roles.channels.stop.constant >= least
+    return {image.buffer.name, *results} if many else set(), pairs
 
 
 def _has_channels(image: Load, roles: Windows) -> bool:
