@@ -97,8 +97,12 @@ static inline int32_t raot_gate_fixed(int32_t steps)
 {
 #if defined(RAOT_GATES_VFP)
     const int32_t inside = RAOT_SSAT(steps, 23);
-    const int32_t word = (int32_t)raot_gate_words()[(uint32_t)inside >> 15 & 255u];
+    int32_t word;
 
+    /* Compilers add the address of the table in an instruction of its own. */
+    __asm("ubfx %0, %1, #15, #8\n ldr %0, [%2, %0, lsl #2]"
+          : "=&r"(word)
+          : "r"(inside), "r"(raot_gate_words()));
     return __smlabb(word, inside, word);
 #else
     const int32_t inside = raot_clamp_i32(steps, -0x400000, 0x3fffff);
@@ -147,7 +151,12 @@ static inline float raot_gate_sigmoidf(float x)
 
 static inline float raot_gate_tanhf(float x)
 {
-    return raot_gate_tanh_of(raot_gate_fixed(raot_gate_tanh_steps(x)) - RAOT_GATE_MIDDLE);
+    int32_t middle = RAOT_GATE_MIDDLE;
+
+#if defined(RAOT_GATES_VFP)
+    __asm("" : "+r"(middle)); /* which is no immediate operand */
+#endif
+    return raot_gate_tanh_of(raot_gate_fixed(raot_gate_tanh_steps(x)) - middle);
 }
 
 /*

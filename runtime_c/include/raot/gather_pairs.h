@@ -145,11 +145,39 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
     }
 #endif
 
+/* `count` times four contiguous channels of a position. */
+#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
+#define RAOT_GATHER_COLUMN(N, T, EXTEND)                                               \
+    static inline void raot_pair_column_##N(int16_t *to, const T *from, int32_t count, \
+                                            int32_t far)                               \
+    {                                                                                  \
+        __asm volatile("1: ldr r8, [%[from]], #4\n " EXTEND " r10, r8\n " EXTEND       \
+                       " r8, r8, ror #8\n subs %[n], #1\n"                             \
+                       "pkhbt r12, r10, r8, lsl #16\n pkhtb r8, r8, r10, asr #16\n"    \
+                       "str r12, [%[to]]\n str r8, [%[to], %[far]]\n"                  \
+                       "add %[to], %[to], %[far], lsl #1\n bne 1b\n"                   \
+                       : [to] "+r"(to), [from] "+r"(from), [n] "+r"(count)             \
+                       : [far] "r"(2 * far)                                            \
+                       : "r8", "r10", "r12", "cc", "memory");                          \
+    }
+#else
+#define RAOT_GATHER_COLUMN(N, T, EXTEND)                                                    \
+    static inline void raot_pair_column_##N(int16_t *to, const T *from, int32_t count,      \
+                                            int32_t far)                                    \
+    {                                                                                       \
+        /*@ loop unroll 4096; */                                                            \
+        for (int32_t i = 0; i < count; i++) {                                               \
+            raot_pair_channels_##N(to + 2 * i * far, to + (2 * i + 1) * far, from + 4 * i); \
+        }                                                                                   \
+    }
+#endif
+
 /* clang-format off */
 #define RAOT_GATHER_PAIRS(N, T, EXTEND) \
     RAOT_GATHER_GROUPS(N, T, EXTEND) \
     RAOT_GATHER_FOUR(N, T) \
     RAOT_GATHER_POSITIONS(N, T, EXTEND) \
+    RAOT_GATHER_COLUMN(N, T, EXTEND) \
     /* `count` positions of two rows, whose elements are `step` apart. */ \
     static inline void raot_pair_rows_##N( \
         int16_t *to, const T *a, const T *b, int32_t count, int32_t step) \
@@ -188,6 +216,15 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
         const int32_t count = end - begin; \
         if (count <= 0) { \
             return; \
+        } \
+        if (channel_step == 1 && channels >= 4 * count) { \
+            const int32_t groups = channels / 4; \
+            /*@ loop unroll 4096; */ \
+            for (int32_t p = 0; p < count; p++) { \
+                raot_pair_column_##N(to + 2 * p, from + p * step, groups, far); \
+            } \
+            to += 2 * groups * far; \
+            c = 4 * groups; \
         } \
         /*@ loop unroll 4096; */ \
         for (; channel_step == 1 && c + 4 <= channels; c += 4) { \
@@ -299,6 +336,7 @@ RAOT_GATHER_PAIRS(u8, uint8_t, "uxtb16")
 #undef RAOT_GATHER_GROUPS
 #undef RAOT_GATHER_FOUR
 #undef RAOT_GATHER_POSITIONS
+#undef RAOT_GATHER_COLUMN
 
 /* Sizes of the functions below, by name. */
 struct raot_gather_pairs {

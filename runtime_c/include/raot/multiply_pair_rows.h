@@ -31,17 +31,18 @@
  *     [sp, #20]               entry of the loop, behind the steps that are too many
  *     [sp, #24], [sp, #28]    bytes from the end of the weights to those of the next two channels
  *     [sp, #32]               saved registers
- *     [sp, #64] to [sp, #80]  arguments: starts, row, twos, count, channels
+ *     [sp, #64] to [sp, #80]  arguments: starts, row, twos (end of results), count, channels
  */
-#define RAOT_PAIR_ROWS_OF(WEIGHTS)                                      \
-    "ldmia.w r2!, {r4, r5, r6}\n smlad r11, " WEIGHTS ", r4, r11\n"     \
-    "smlad r12, " WEIGHTS ", r5, r12\n smlad lr, " WEIGHTS ", r6, lr\n" \
-    "sxtb16 " WEIGHTS ", " WEIGHTS "\n smlad r3, " WEIGHTS ", r4, r3\n" \
-    "smlad r7, " WEIGHTS ", r5, r7\n smlad r10, " WEIGHTS ", r6, r10\n"
-#define RAOT_PAIR_ROWS_STEP \
-    "ldrd r0, r8, [r1], #16\n" RAOT_PAIR_ROWS_OF("r0") RAOT_PAIR_ROWS_OF("r8")
-
 /* clang-format off */
+#define RAOT_PAIR_ROWS_OF(ADD, WEIGHTS) \
+    "ldmia.w r2!, {r4, r5, r6}\n" \
+    ADD("r11", WEIGHTS, "r4") ADD("r12", WEIGHTS, "r5") ADD("lr", WEIGHTS, "r6") \
+    "sxtb16 " WEIGHTS ", " WEIGHTS "\n" \
+    ADD("r3", WEIGHTS, "r4") ADD("r7", WEIGHTS, "r5") ADD("r10", WEIGHTS, "r6")
+#define RAOT_PAIR_ROWS_STEP(ADD) \
+    "ldrd r0, r8, [r1], #16\n" RAOT_PAIR_ROWS_OF(ADD, "r0") \
+    RAOT_PAIR_ROWS_OF(RAOT_PAIR_ROW_ADDED, "r8")
+
 RAOT_NAKED static void raot_pair_three_rows_f32(
     RAOT_ARGUMENT float *out, RAOT_ARGUMENT const int16_t *weights,
     RAOT_ARGUMENT const int16_t *pairs, RAOT_ARGUMENT const float *scales,
@@ -52,15 +53,16 @@ RAOT_NAKED static void raot_pair_three_rows_f32(
         "push {r4-r8, r10, r11, lr}\n sub sp, #32\n"
         "ldr r4, [sp, #64]\n stm sp, {r0, r3, r4}\n ldr r5, [sp, #68]\n vldmia r5, {s12-s14}\n"
         "ldr r4, [sp, #76]\n add r5, r4, r4, lsl #1\n add r6, r2, r5, lsl #3\n strd r2, r6, [sp, #12]\n"
-        "negs r7, r4\n and r7, r7, #7\n adr.w r5, 2f\n movs r6, #68\n mla r5, r7, r6, r5\n"
-        "orr r5, r5, #1\n mvn r6, #7\n sub r7, r6, r4, lsl #4\n adds r7, #16\n"
-        "str r5, [sp, #20]\n strd r7, r6, [sp, #24]\n"
-        "1: movs r3, #0\n movs r7, #0\n mov r10, r3\n mov r11, r3\n mov r12, r3\n mov lr, r3\n"
-        "ldr r2, [sp, #12]\n ldr pc, [sp, #20]\n"
+        "mvn r6, #7\n sub r7, r6, r4, lsl #4\n adds r7, #16\n strd r7, r6, [sp, #24]\n"
+        "ldr r6, [sp, #72]\n add r6, r0, r6, lsl #3\n str r6, [sp, #72]\n"
+        "adr.w r5, 3f\n subs r4, #1\n beq 1f\n"
+        "negs r4, r4\n and r4, r4, #7\n movs r6, #68\n adr.w r5, 2f\n mla r5, r4, r6, r5\n"
+        "1: orr r5, r5, #1\n str r5, [sp, #20]\n"
+        "1: ldr r2, [sp, #12]\n" RAOT_PAIR_ROWS_STEP(RAOT_PAIR_ROW_BEGUN) "ldr pc, [sp, #20]\n"
         ".balign 4\n"
-        "2:\n .rept 7\n" RAOT_PAIR_ROWS_STEP ".endr\n" RAOT_PAIR_ROWS_STEP
-        "ldr r0, [sp, #16]\n cmp r2, r0\n bne.w 2b\n"
-        "sub r11, r11, r3\n sub r12, r12, r7\n sub lr, lr, r10\n"
+        "2:\n .rept 7\n" RAOT_PAIR_ROWS_STEP(RAOT_PAIR_ROW_ADDED) ".endr\n"
+        RAOT_PAIR_ROWS_STEP(RAOT_PAIR_ROW_ADDED) "ldr r0, [sp, #16]\n cmp r2, r0\n bne.w 2b\n"
+        "3: sub r11, r11, r3\n sub r12, r12, r7\n sub lr, lr, r10\n"
         "vmov s0, s1, r3, r11\n vmov s2, s3, r7, r12\n vmov s4, s5, r10, lr\n"
         "ldm sp, {r0, r4, r5}\n vldmia r4!, {s8-s9}\n vldmia r5!, {s10-s11}\n"
         "vcvt.f32.s32 s0, s0\n vcvt.f32.s32 s1, s1, #8\n vcvt.f32.s32 s2, s2\n"
@@ -75,7 +77,7 @@ RAOT_NAKED static void raot_pair_three_rows_f32(
         "vstmia r0!, {s0-s1}\n vstmia r7, {s2-s3}\n vstmia r8, {s4-s5}\n"
         "stm sp, {r0, r4, r5}\n"
         "ldrd r4, r5, [sp, #24]\n add r1, r4\n strd r5, r4, [sp, #24]\n"
-        "ldr r4, [sp, #72]\n subs r4, #1\n str r4, [sp, #72]\n bne.w 1b\n"
+        "ldr r4, [sp, #72]\n cmp r0, r4\n bne.w 1b\n"
         "add sp, #32\n pop {r4-r8, r10, r11, pc}\n");
 }
 /* clang-format on */
