@@ -67,9 +67,18 @@ COPIES = micro_kernels(
     WIDTHS,
 )
 """Of 16 bytes, or of fewer."""
+SHARED = micro_kernels(
+    "mma.cuh",
+    """far 0..~64 by 4
+    kernel @raot_load_shared_i32(%from: i32[far + 4]) -> (%to: i32[4]) {
+      for i in 0..4 {
+        %to[i] = %from[far + i]
+      }
+    }""",
+)
 WAITS = tuple(
     kernel
     for name in ("wait_copies", "end_copies", "wait_older_copies")
     for kernel in micro_kernels("mma.cuh", f"kernel @raot_{name}() -> () {{\n}}")
 )
-MICRO_KERNELS = (*LOADS, *PRODUCTS, *COPIES, *WAITS)
+MICRO_KERNELS = (*LOADS, *PRODUCTS, *COPIES, *SHARED, *WAITS)

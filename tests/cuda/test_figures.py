@@ -425,11 +425,7 @@ SUBJECTS = {
     "convolution f16, images of any size": Subject(ANY_WINDOWS, None, mostly_hmma),
     "convolution f16, 32 channels": Subject(HALF_WINDOWS.replace("64", "32"), None, mostly_hmma),
     "convolution f16, 128 channels": Subject(HALF_WINDOWS.replace("64", "128"), None, mostly_hmma),
-    "convolution f16, 40 channels": Subject(
-        HALF_WINDOWS.replace("64", "40"),
-        None,
-        lambda loop: len(loop.instructions) <= 2.9 * loop.mix["HMMA"],
-    ),
+    "convolution f16, 40 channels": Subject(HALF_WINDOWS.replace("64", "40"), None, mostly_hmma),
     "product of bytes": Subject(BYTES, matrix_product, mostly_imma),
     "product of bytes, a zero point": Subject(
         BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)"),

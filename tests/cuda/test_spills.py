@@ -157,7 +157,7 @@ WINDOWS = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [24, 32, 64, 96])
+@pytest.mark.parametrize("depth", [24, 32, 40, 64, 96])
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_windows_of_any_depth_spill_nothing(kind: str, depth: int) -> None:
     _, device, bounds = device_form(WINDOWS.format(of=kind, c=depth), matrix_product)

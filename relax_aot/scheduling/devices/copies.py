@@ -21,9 +21,11 @@ from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_
 from relax_aot.ir.loops import (
     Bind,
     Buffer,
+    Cast,
     Expr,
     For,
     If,
+    Index,
     Lit,
     Load,
     Select,
@@ -41,7 +43,7 @@ from relax_aot.scheduling.devices.operands import (
     inside,
     split,
 )
-from relax_aot.scheduling.devices.window_bits import bits_of, have_bits, is_set, quotient
+from relax_aot.scheduling.devices.window_bits import Words, bits_of, have_bits, quotient, words_of
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.writer import Writer
 
@@ -58,8 +60,12 @@ FEW = 128
 """Lines that have a padding each."""
 VECTOR = 8
 """Elements of half precision of that many bytes."""
+MOST_PLACES = 512
+"""Of a table in shared memory, 16 bytes each."""
 Pair = tuple[Dim, Dim]
 """A line and a step."""
+Known = tuple[Dim, Buffer]
+"""How far ahead an element is, and an entry of the table of places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,9 @@ class Side:
     else others are in their place, whose addresses are the same for all steps. `apart`:
     addresses take two registers of a thread each and are computed once, else those of one part are
     computed together. `open`: the places of its window that are inside, for each pixel that a lane
-    copies (window_bits.py)."""
+    copies (window_bits.py). `places`: for each step, or as many as a thread copies at once or a
+    part has, how far ahead of the first one it is, and the bits of its place. `near`: numbers in a
+    distance are parts of instructions, for which addresses are kept from one part to the next."""
 
     name: str
     product: Product
@@ -83,7 +91,9 @@ class Side:
     shared: Buffer
     zeros: bool = False
     apart: bool = True
-    open: Buffer | None = None
+    open: Words | None = None
+    places: Buffer | None = None
+    near: bool = True
 
     @property
     def pitch(self) -> Dim:
@@ -128,15 +138,16 @@ class Side:
 
     def copy(
         self, w: Writer, thread: Dim, threads: int, batch: At, half: Dim, first: Pair,
-        *, lane: Dim = ZERO, whole: bool = False,
+        *, lane: Dim = ZERO, known: Known | None = None, whole: bool = False,
     ) -> None:  # fmt: skip
         """Copies the lines and steps from `first` on to one half of shared memory. `whole`: none
-        of them is beyond the last one of its axis. `lane`: that of the thread."""
+        of them is beyond the last one of its axis. `lane`: that of the thread. `known`: what the
+        table of places has for it."""
         ends = (extent(self.loops), extent(self.product.steps))
         with self.chunks(w, thread, threads) as (e, place, far):
             to = self.shared[self.place(half, *place)]
             if self.vector:
-                self._vector(w, batch, to, place, far, first, ends, (lane, e), whole=whole)
+                self._vector(w, batch, to, place, far, first, ends, (lane, e), known, whole=whole)
             else:
                 self._gather(w, batch, to, place, first, ends, whole=whole)
 
@@ -156,18 +167,68 @@ class Side:
         """The side with words for the pixels of half precision that each lane copies, if it has any
         and words have enough bits. Those of bytes have none: kernels spilled. `first`: the line."""
         *places, _ = self.product.steps
-        pixels = self.kind.is_half and self.vector and self.load == self.product.padded
-        if not pixels or not have_bits(places, w.bounds):
+        if not self._has_words(w.bounds):
             return self
-        words = w.reserve("open", DType.I32, "lane", LANES, ceildiv(self.count, threads))
+        words = words_of(w, places, -(-self.count // threads), packed=self.places is not None)
         with w.range("lane", LANES, axis="lane") as lane:
             thread = w.named("thread", warp * LANES + lane)
+            words.start(w, lane)
             with self.chunks(w, thread, threads) as (e, place, _):
                 line = clamped(first + place[0], extent(self.loops), self.lines, w)
                 at = {**batch, **split(w, self.loops, line)}
-                bits = bits_of(w, places, self.product.window(w, self.load, at))
-                w.add(Store(words, (lane, e), bits))
+                words.put(w, (lane, e), bits_of(w, places, self.product.window(w, self.load, at)))
+        self._tabulate(w, warp, threads, words)
         return replace(self, open=words)
+
+    def tabulated(self, w: Writer, threads: int) -> Side:
+        """The side with memory for a table of places, where it takes less than to compute them: two
+        parts of one pixel share what is computed. All chunks of a thread are of one place then."""
+        if not self._has_words(w.bounds):
+            return self
+        count = simplify(ceildiv(extent(self.product.steps), self._entry(w.bounds)), w.bounds)
+        alike = self.lines % (threads * self.vector // self.steps) == 0
+        few = count.is_constant and count.constant <= MOST_PLACES
+        if whole_chunks(self.product.steps, 2 * self.steps, w.bounds) or not (alike and few):
+            return self
+        return replace(self, places=w.reserve("places", DType.I32, "shared", count, 4))
+
+    def _entry(self, bounds: Bounds) -> int:
+        """The steps of an entry of the table."""
+        return self.steps if self._one_pixel(bounds) else self.vector
+
+    def _tabulate(self, w: Writer, warp: Dim, threads: int, words: Words) -> None:
+        if self.places is None:
+            return
+        count, inner = self.places.shape[0], self.product.steps[-1]
+        each = ceildiv(count, threads)
+        with w.range("lane", LANES, axis="lane") as lane, w.range("e", each) as e:
+            entry = w.named("entry", warp * LANES + lane + e * threads)
+            with w.when(below(entry, count)):
+                position = w.named("position", entry * self._entry(w.bounds))
+                number = w.short("number", quotient(position, inner.extent))
+                ahead = Cast(Index(self._ahead(w, position)), DType.I32)
+                w.add(Store(self.places, (entry, ZERO), ahead))
+                for n in range(words.pixels):
+                    w.add(Store(self.places, (entry, Dim.of(1 + n)), words.bit(number, Dim.of(n))))
+
+    def known(self, w: Writer, thread: Dim, start: Dim) -> Known | None:
+        """What the table has for the chunks of a thread in the part that begins at a step."""
+        if self.places is None:
+            return None
+        each = self.steps // self._entry(w.bounds)
+        entry = w.named("entry", thread % each)
+        place, name = w.reserve("place", DType.I32, "register", 4), w.fresh("ahead")
+        far = 4 * each * simplify(start // self.steps, w.bounds)
+        w.micro("raot_load_shared_i32", to=place, far=far, **{"from": self.places[entry, ZERO]})
+        high = sum(((size - 1) * step for _, size, step in self._axes), ZERO)
+        w.add(Bind(name, place[ZERO,], ZERO, high, "clamped"))
+        w.bounds = w.bounds.with_value(name, ZERO, high)
+        return Dim.of(name), place
+
+    def _has_words(self, bounds: Bounds) -> bool:
+        *places, _ = self.product.steps
+        pixels = self.kind.is_half and self.vector > 0 and self.load == self.product.padded
+        return pixels and have_bits(places, bounds)
 
     @property
     def _each(self) -> int:
@@ -274,7 +335,7 @@ class Side:
         return {**at, inner.variable: inner.start + apart}
 
     def _pixel(
-        self, w: Writer, line: At, step: Pair, own: Pair
+        self, w: Writer, line: At, step: Pair, own: Pair, known: Known | None
     ) -> tuple[dict[str, Dim], Dim, list[Expr]]:
         """The element that is in the place of a step in the first pixel of a window, how far ahead
         of it that of the step is, and when the step is inside of the image. `step`: its place in
@@ -282,12 +343,14 @@ class Side:
         place, position = step
         steps, apart = self.product.steps, place if self._one_pixel(w.bounds) else ZERO
         at = {**line, **self._first(apart)}
+        if known is not None and self.open is not None:
+            return at, known[0], [self.open.has(own, known[1][self.open.column(own[1]),])]
         ahead = self._ahead(w, position - apart)
         if self.open is None:
             exact = {**line, **self.steps_at(w, place, position)}
             return at, ahead, inside(exact, self.product.window(w, self.load, exact))
         number = w.short("number", quotient(position - apart, steps[-1].extent))
-        return at, ahead, [is_set(self.open[own], number)]
+        return at, ahead, [self.open.has(own, self.open.bit(number, own[1]))]
 
     def element(
         self, w: Writer, batch: At, line: Dim, place: Pair, far: Pair, first: Pair,
@@ -329,7 +392,7 @@ class Side:
 
     def _vector(
         self, w: Writer, batch: At, to: Load, place: Pair, far: Pair, first: Pair, ends: Pair,
-        own: Pair, *, whole: bool,
+        own: Pair, known: Known | None, *, whole: bool,
     ) -> None:  # fmt: skip
         """Copies neighbors, as many of them as there are; zeros behind them. How far a part is
         behind the first one is apart from the address, which threads compute once. Where a part has
@@ -362,7 +425,7 @@ class Side:
             count *= dim_max(dim_min(ends[across] - positions[across], 1), 0)
         if padded:
             at = {**batch, **split(w, loops, positions[0])}
-            at, ahead, conditions = self._pixel(w, at, (place[1], positions[1]), own)
+            at, ahead, conditions = self._pixel(w, at, (place[1], positions[1]), own, known)
         else:
             at, ahead = self.element(w, batch, positions[0], place, far, first, exact)
         if conditions and not even[1]:
@@ -370,7 +433,9 @@ class Side:
             count = Dim.of(self.vector)
         many = folds(self.lines) > 1  # addresses for both halves would take too many registers
         numbers = own[1].symbols | (frozenset[str]() if many else to.index[0].symbols)
-        near = ZERO if padded or pixels_apart else self._near(ahead, numbers, w.bounds)
+        near = ZERO
+        if self.near and not padded and not pixels_apart:
+            near = self._near(ahead, numbers, w.bounds)
         of = "" if self.vector == self.width else str(self.vector)
         zero = conditions and self.fill.value == 0
         if zero:

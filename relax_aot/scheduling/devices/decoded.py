@@ -19,6 +19,7 @@ from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import BYTES, moved, number_of, stride
 from relax_aot.scheduling.devices.copies import (
     VECTOR,
+    Known,
     Pair,
     Side,
     reserved_tile,
@@ -126,7 +127,7 @@ class Decoded(Side):
 
     def copy(
         self, w: Writer, thread: Dim, threads: int, batch: At, half: Dim, first: Pair,
-        *, lane: Dim = ZERO, whole: bool = False,
+        *, lane: Dim = ZERO, known: Known | None = None, whole: bool = False,
     ) -> None:  # fmt: skip
         """Nothing: `fetch` and `put` do it."""
 

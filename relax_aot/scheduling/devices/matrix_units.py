@@ -44,8 +44,8 @@ from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
 
-MOST_COPIES = 4
-"""Vectors that a thread copies at once without most of its registers."""
+MOST_COPIES, MOST_LISTED = 4, 6
+"""Vectors that a thread copies at once without most of its registers; with a table of places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,9 @@ class Tile:
         return self.warps[0] * self.warps[1] * LANES
 
     @property
-    def crowded(self) -> bool:
-        """Whether a thread copies so many vectors of both factors that addresses take most of its
-        registers."""
-        return (self.rows + self.columns) * self.steps > MOST_COPIES * VECTOR * self.threads
+    def copies(self) -> int:
+        """Vectors of both factors that a thread copies."""
+        return -(-(self.rows + self.columns) * self.steps // (VECTOR * self.threads))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +261,7 @@ class _Launch:
         with w.range("block", grid, axis="block") as block:
             place = self._place(block)
             loads, names = (product.found.left, product.found.right), ("left", "right")
-            left, right = (
+            sides = [
                 self._side(load, kind, lines, name)
                 for load, kind, lines, name in zip(
                     loads,
@@ -271,7 +270,11 @@ class _Launch:
                     names,
                     strict=True,
                 )
-            )
+            ]
+            sides = [side.tabulated(w, tile.threads) for side in sides]
+            if tile.copies > MOST_COPIES and any(side.places for side in sides):
+                sides = [replace(side, near=False) for side in sides]
+            left, right = sides
             with w.range("warp", tile.threads // LANES, axis="warp") as warp:
                 self._warp((left, right), block, place, warp)
 
@@ -329,7 +332,9 @@ class _Launch:
         if parts != 1 and any(isinstance(side, Decoded) for side in sides):
             with w.when(*() if parts.is_constant else (below(ONE, parts),)):
                 self._fetch(sides, start, warp, batch, ZERO, whole=True)
-        apart = product.padded is not None and not tile.crowded
+        listed = any(side.places for side in sides)
+        most = MOST_LISTED if listed else MOST_COPIES
+        apart = product.padded is not None and tile.copies <= most
         for part, half, another, second in _halves(w, parts, apart=apart):
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))
@@ -375,9 +380,12 @@ class _Launch:
         w = self.w
         with w.range("lane", LANES, axis="lane") as lane:
             thread = w.named("thread", warp * LANES + lane)
-            for side, first in zip(sides, start, strict=True):
-                place = (first, part)
-                side.copy(w, thread, self.tile.threads, batch, half, place, lane=lane, whole=whole)
+            known = [side.known(w, thread, part) if whole else None for side in sides]
+            for side, first, one in zip(sides, start, known, strict=True):
+                side.copy(
+                    w, thread, self.tile.threads, batch, half, (first, part), lane=lane, known=one,
+                    whole=whole,
+                )  # fmt: skip
 
     @contextmanager
     def _decoded(

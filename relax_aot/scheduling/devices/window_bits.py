@@ -8,16 +8,34 @@ bit, where comparisons take two for each axis, and divisions that tell the place
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import gcd
 
+from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ZERO, Bounds, Dim, simplify
-from relax_aot.ir.loops import Assign, Binary, Cast, Declare, Expr, For, Index, Lit, Local, Select
+from relax_aot.ir.loops import (
+    Assign,
+    Binary,
+    Buffer,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    Index,
+    Lit,
+    Load,
+    Local,
+    Select,
+    Store,
+)
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.devices.operands import all_of, extent, inside
 from relax_aot.scheduling.writer import Writer
 
 MOST = 31
 """Bits of a word, without that of its sign."""
+MOST_PIXELS = 3
+"""Of a word, so that an entry of a table is of 16 bytes."""
 NO_BIT, ONE_BIT = Lit(0, DType.I32), Lit(1, DType.I32)
 
 
@@ -44,6 +62,54 @@ def bits_of(w: Writer, places: Sequence[For], ends: Mapping[str, tuple[Dim, Dim]
             w.add(Assign(every, Binary("|", every, own)))
         word, count = every, count * loop.extent
     return word
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of each lane. `size`: the bits of a pixel; a word has those of so many `pixels`."""
+
+    words: Buffer
+    size: int
+    pixels: int
+
+    def start(self, w: Writer, lane: Dim) -> None:
+        if self.pixels > 1:
+            with w.range("e", self.words.shape[1]) as e:
+                w.add(Store(self.words, (lane, e), NO_BIT))
+
+    def put(self, w: Writer, own: tuple[Dim, Dim], bits: Expr) -> None:
+        """`own`: the lane, and the number of its pixel."""
+        word = self._word(own)
+        if self.pixels > 1:
+            bits = Binary("|", word, self._shifted(bits, own[1]))
+        w.add(Store(word.buffer, word.index, bits))
+
+    def bit(self, number: Dim, pixel: Dim) -> Expr:
+        """That of a place, in the word of a pixel."""
+        return self._shifted(bit_at(number), pixel)
+
+    def has(self, own: tuple[Dim, Dim], bit: Expr) -> Expr:
+        return Binary("!=", Binary("&", self._word(own), bit), NO_BIT)
+
+    def column(self, pixel: Dim) -> Dim:
+        """Where the bit for a pixel is in an entry of a table: behind a number."""
+        return pixel % self.pixels + 1
+
+    def _word(self, own: tuple[Dim, Dim]) -> Load:
+        return self.words[own[0], own[1] // self.pixels]
+
+    def _shifted(self, bits: Expr, pixel: Dim) -> Expr:
+        first = pixel % self.pixels * self.size
+        return bits if first == 0 else Binary("<<", bits, Cast(Index(first), DType.I32))
+
+
+def words_of(w: Writer, places: Sequence[For], pixels: int, *, packed: bool) -> Words:
+    """Memory for the bits of so many pixels of each lane. `packed`: of several in a word, where an
+    entry of a table has a bit for each of them."""
+    size = simplify(extent(places), w.bounds).constant
+    each = min(MOST // size, MOST_PIXELS) if packed else 1
+    words = w.reserve("open", DType.I32, "lane", LANES, -(-pixels // each))
+    return Words(words, size, each)
 
 
 def quotient(position: Dim, size: Dim) -> Dim:

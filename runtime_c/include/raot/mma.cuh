@@ -65,6 +65,22 @@ static inline void raot_load_transposed(uint16_t *to, const uint16_t *row, int32
 #endif
 }
 
+/* Four integers in shared memory, whose address is aligned to 16 bytes, so many elements behind
+   `from`. */
+static inline void raot_load_shared_i32(int32_t *to, const int32_t *from, int32_t far)
+{
+#if RAOT_MMA
+    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(raot_shared_address(from, far * 4))
+                 : "memory");
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        to[i] = from[far + i];
+    }
+#endif
+}
+
 /* The elements of a lane, where a row and a step of the matrix are `row` and `step` elements
    apart. `after_row`: how far the element eight rows on is behind in its registers. */
 static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_t row, int32_t step,
