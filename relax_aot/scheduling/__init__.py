@@ -134,6 +134,7 @@ def schedule_device(
         module = attention.run(module, target)
     module = fma.run(fractions.plain(module), target)
     module = place_parameters(without_unused_module(module), parameters_of(module))
+    module = phases.run(module, target)
     module = byte_lines.run(channels_last.run(module, target), target)
     folded = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
     module = replace(module, kernels=tuple(folded))

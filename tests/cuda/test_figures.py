@@ -136,6 +136,14 @@ FIRST_LAYER = """
     }"""
 
 
+TRANSPOSED = """
+symbol n in 1..64
+const %w: f32[64, 96, 4, 4] = splat 0.5
+func @main(%x: f32[n, 64, 14, 14]) {
+  %y: f32[n, 96, 28, 28] = conv_transpose(%x, %w) {strides=[2, 2], pads=[1, 1, 1, 1],
+    dilations=[1, 1], output_padding=[0, 0], group=1}
+  return %y
+}"""
 POINTS = """
     symbol n in 1..64
     kernel @conv(%x: f32[n, 256, 49], %w: f32[512, 256], %b: f32[512]) -> (%y: f32[n, 512, 49]) {
@@ -303,6 +311,7 @@ SUBJECTS = {
     ),
     "convolution f32": Subject(CONVOLUTION, None, mostly_ffma, every=True),
     "convolution f32, 7x7 of 3 channels": Subject(FIRST_LAYER, None, mostly_ffma),
+    "transposed convolution f32": Subject(TRANSPOSED, None, mostly_ffma, every=True),
     "convolution f32 of points": Subject(POINTS, product, mostly_ffma, every=True),
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
     **{
