@@ -27,7 +27,10 @@ HEADERS = (
     "check", "convert", "depthwise_3x3", "function", "index", "integer", "lanes", "math", "math64",
     "multiply", "multiply_s16", "narrow", "requantize", "requantize_lanes", "status", "window",
 )  # fmt: skip
-LARGE = ("depthwise_lanes", "dot2_i16", "dot4_i8", "dot4_u8", "gates", "gather")
+LARGE = (
+    "byte_rows", "depthwise_lanes", "dot2_i16", "dot4_i8", "dot4_u8", "gates", "gather",
+    "multiply_rows",
+)  # fmt: skip
 """Headers of intrinsics, which take longer to read than most kernels."""
 FLAGS = (
     *STRICT_FLAGS, "-Wno-unused-parameter", "-O0", "-ffp-contract=off", "-fno-strict-aliasing",
