@@ -327,11 +327,10 @@ def computed() -> onnx.ModelProto:
     text = """
         columns = Transpose <perm = [0, 2, 1]> (b)
         y = MatMulInteger (a, columns)
-        keys = Transpose <perm = [0, 2, 1]> (k)
-        z = MatMul (q, keys)
+        z = MatMul (q, k)
     """
-    signature = """computed (int8[2, n, 9] a, int8[2, n, 9] b, float[2, 2, 8] q, float[2, n, 8] k)
-        => (int32[2, n, n] y, float[2, 2, n] z)"""
+    signature = """computed (int8[2, n, 9] a, int8[2, n, 9] b, float[2, 2, n] q, float[2, n, 20] k)
+        => (int32[2, n, n] y, float[2, 2, 20] z)"""
     return model_of(signature, text, {})
 
 
