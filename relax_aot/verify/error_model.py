@@ -105,16 +105,23 @@ class ErrorModel:
         truth = exact.run(wide, call.inputs)
         deviations = min(DEVIATIONS, (3.0 * max(wide.depth, 1)) ** 0.5)
         squares: dict[str, Array] = {}
+        steps: dict[str, Array] = {}
         for lane, one in enumerate(disturbed):
             noise = np.random.default_rng((number, lane))
             evaluation = Disturbed(module, dict(sizes), recorded.results, wide, noise)
             found = one.run(evaluation, call.inputs)
             for name, array in found.items():
-                squares[name] = squares.get(name, 0.0) + _square(array, truth[name])
+                square = _square(array, truth[name])
+                squares[name] = squares.get(name, 0.0) + square
+                if evaluation.moved:
+                    steps[name] = np.maximum(steps.get(name, 0.0), square)
         types = {v.name: v.type.dtype for v in module.main.results}
         return {
             module.source_name(name): _bound(
-                truth[name], deviations * np.sqrt(squares[name] / len(disturbed)), dtype
+                truth[name],
+                deviations * np.sqrt(squares[name] / len(disturbed)),
+                np.sqrt(steps.get(name, 0.0)),
+                dtype,
             )
             for name, dtype in types.items()
             if dtype.is_float
@@ -167,8 +174,9 @@ def _square(array: Array, exact: Array) -> Array:
     return np.where(np.isfinite(square), square, 0.0)
 
 
-def _bound(exact: Array, spread: Array, dtype: DType) -> Bound:
-    least = unit_in_last_place(exact, dtype)
+def _bound(exact: Array, spread: Array, steps: Array, dtype: DType) -> Bound:
+    """`steps`: the largest distances of evaluations in which quantized values are others."""
+    least = np.maximum(unit_in_last_place(exact, dtype), steps)
     steadied = np.hypot(spread, _similar(exact, spread)) * 0.5**0.5
     return Bound(exact, np.maximum(least, steadied))
 

@@ -195,6 +195,31 @@ class Disturbed(Wide):
         )
         self.unrounded = exact.unrounded
         self.noise = noise
+        self.moved: set[str] = set()
+        """Integers that are not the recorded ones: a rounding of floats went the other way."""
+
+    def op(self, call: Call, args: Sequence[Array | None]) -> tuple[Array, ...]:
+        """Quantized floats are what this evaluation makes of them, and so is what integers are
+        computed from them: a step more or less is a rounding."""
+        kept = self.kept(call)
+        if not all(map(_is_quantity, call.outs)) or has(call.op, Trait.DISCONTINUOUS):
+            return super().op(call, args)
+        quantizes = has(call.op, Trait.QUANTIZED) and not all(map(_as_declared, call.args, args))
+        if not quantizes and not any(v.name in self.moved for v in call.inputs):
+            return kept
+        attrs = {name: self.attr(value) for name, value in call.attrs}
+        reference = all_ops()[call.op].reference
+        results = self.tried(call, lambda a: reference(*a, **attrs), args)
+        for out, result, one in zip(call.outs, results, kept, strict=True):
+            if np.shape(result) == one.shape and not np.array_equal(result, one):
+                self.moved.add(out.name)
+        return results
+
+    def checked(self, call: Call, out: Var, result: Array) -> Array:
+        checked = super().checked(call, out, result)
+        if out.name not in self.moved:
+            return checked
+        return np.asarray(result).astype(out.type.dtype.numpy)
 
     def disturbed(
         self,
@@ -296,6 +321,12 @@ class Disturbed(Wide):
         total = x + (moved - x) * signs + other
         # Infinities are exact: masks of attention add -inf, which no rounding changes.
         return np.asarray(np.where(np.isfinite(total), total, x))
+
+
+def _is_quantity(out: Var) -> bool:
+    """Whether it may hold quantized values or sums of them: no index and no condition."""
+    dtype = out.type.dtype
+    return not dtype.is_float and dtype is not DType.BOOL and dtype.bits <= 32
 
 
 def widened(array: Array, dtype: DType) -> Array:

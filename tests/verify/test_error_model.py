@@ -152,6 +152,26 @@ def test_infinite_masks_leave_the_bounds_of_what_they_do_not_hide() -> None:
     assert hidden > 0.6 * seen, (hidden, seen)
 
 
+def test_a_quantized_value_at_a_tie_may_be_either() -> None:
+    """And with it all that integers make of it. Others may not move by a step."""
+    module = rx.parse("""
+    const %step: f32[] = [0.0078125]
+    const %zero: i8[] = [0]
+    func @main(%x: f32[40]) {
+      %s: f32[40] = sigmoid(%x)
+      %q: i8[40] = quantize(%s, %step, %zero) {precision=f32, saturate=true, to=i8}
+      %t: i8[40] = transpose(%q) {perm=[0]}
+      %y: f32[40] = dequantize(%t, %step, %zero) {to=f32}
+      return %y
+    }
+    """)
+    share = (np.arange(40) * 2 + 20.25) / 128
+    share[7] = 50.5 / 128
+    x = np.log(share / (1 - share)).astype(np.float32)
+    bound = ErrorModel({"": module}, [ModelCall({"x": x}, {})]).bounds(0)["y"]
+    assert np.flatnonzero(bound.allowed >= 0.0078125).tolist() == [7]
+
+
 @pytest.mark.parametrize(("dtype", "bits"), [("f16", 11), ("bf16", 8), ("f64", 53)])
 def test_units_are_those_of_the_output_type(dtype: str, bits: int) -> None:
     x = np.array([1.0, 1.5, -3.0, 0.0, np.inf])
