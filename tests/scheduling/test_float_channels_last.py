@@ -18,7 +18,7 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Kernel, Multiply, walk
+from relax_aot.ir.loops import Kernel, Micro, Multiply, walk
 from relax_aot.scheduling import schedule_contractions
 from relax_aot.scheduling.passes import float_channels_last
 from relax_aot.scheduling.targets import find
@@ -32,38 +32,48 @@ WINDOWS = """
     symbol b in 1..2
     symbol h in 1..7
     symbol w in 1..30
-    const %w: f32[{filters}, 3, 3, {depth}] = splat 0.5
-    kernel @conv(%x: f32[b, h, w, {channels}], %w: f32[{filters}, 3, 3, {depth}], %s: f32[{filters}], %z: f32[b, {high}, {wide}, {filters}]) -> (%y: f32[b, {high}, {wide}, {filters}]) {{
+    const %w: f32[{filters}, {taps}, {taps}, {depth}] = splat 0.5
+    kernel @conv(%x: f32[{image}], %w: f32[{filters}, {taps}, {taps}, {depth}], %s: f32[{filters}], %z: f32[{result}]) -> (%y: f32[{result}]) {{
       for n in 0..b {{
         for f in 0..{filters} {{
           for i in 0..{high} {{
             for j in 0..{wide} {{
               local sum: f32 = %s[f]
-              for k in max(({before} - {stride}*i + {near}) // {apart}, 0)..min((h + {before} - {stride}*i + {near}) // {apart}, 3) {{
-                for l in max(({before} - {stride}*j + {near}) // {apart}, 0)..min((w + {before} - {stride}*j + {near}) // {apart}, 3) {{
+              for k in max(({before} - {stride}*i + {near}) // {apart}, 0)..min((h + {before} - {stride}*i + {near}) // {apart}, {taps}) {{
+                for l in max(({before} - {stride}*j + {near}) // {apart}, 0)..min((w + {before} - {stride}*j + {near}) // {apart}, {taps}) {{
                   {sum}
                 }}
               }}
-              %y[n, i, j, f] = max((sum + %z[n, i, j, f]), 0.0:f32)
+              %y[{at}] = max((sum + %z[{at}]), 0.0:f32)
             }}
           }}
         }}
       }}
     }}"""  # noqa: E501
-AT = "n, {stride}*i + {apart}*k - {before}, {stride}*j + {apart}*l - {before}"
+PLACE = "{stride}*i + {apart}*k - {before}, {stride}*j + {apart}*l - {before}"
+FORMS = {
+    "channels": ("h, w, 2", "{place}, c", "{high}, {wide}, 33", "i, j, f"),
+    "depthwise": ("h, w, 65", "{place}, f", "{high}, {wide}, 65", "i, j, f"),
+    "gathered": ("65, h, w", "f, {place}", "{high}, {wide}, 65", "i, j, f"),
+    "planes": ("65, h, w", "f, {place}", "65, {high}, {wide}", "f, i, j"),
+}
+"""The axes of the image and of the result behind the batch, and the places that are accessed."""
 
 
-def windows(stride: int, apart: int, *, deep: bool) -> Module:
-    """Convolutions of 3 x 3 windows, whose borders are `apart` wide."""
-    at = AT.format(stride=stride, apart=apart, before=apart)
-    inner = f"for c in 0..2 {{\n sum = fma(%x[{at}, c], %w[f, k, l, c], sum)\n }}"
-    alone = f"sum = fma(%x[{at}, f], %w[f, k, l, 0], sum)"
+def windows(form: str, stride: int, apart: int, taps: int) -> Module:
+    """Convolutions of windows of `taps` x `taps`, whose borders are as wide as half of a window."""
+    before, deep = apart * (taps // 2), form == "channels"
     extent = "({0} - 1) // {1} + 1"
+    sizes = {"high": extent.format("h", stride), "wide": extent.format("w", stride)}
+    place = PLACE.format(stride=stride, apart=apart, before=before)
+    axes = [f"b, {part}".format(**sizes) for part in FORMS[form][::2]]
+    image, result = (f"n, {part}".format(place=place) for part in FORMS[form][1::2])
+    inner = f"for c in 0..2 {{\n sum = fma(%x[{image}], %w[f, k, l, c], sum)\n }}"
     text = WINDOWS.format(
-        filters=33 if deep else 65, channels=2 if deep else 65, depth=2 if deep else 1,
-        high=extent.format("h", stride), wide=extent.format("w", stride),
-        stride=stride, apart=apart, before=apart, near=apart - 1,
-        sum=inner if deep else alone,
+        filters=33 if deep else 65, depth=2 if deep else 1, taps=taps, at=result,
+        image=axes[0], result=axes[1], **sizes,
+        stride=stride, apart=apart, before=before, near=apart - 1,
+        sum=inner if deep else f"sum = fma(%x[{image}], %w[f, k, l, 0], sum)",
     )  # fmt: skip
     module = example_module(text)
     (weights,) = module.constants
@@ -71,16 +81,25 @@ def windows(stride: int, apart: int, *, deep: bool) -> Module:
     return replace(module, constants=(replace(weights, data=drawn),))
 
 
-@pytest.mark.parametrize("deep", [True, False], ids=["channels", "depthwise"])
-@pytest.mark.parametrize(("stride", "apart"), [(1, 1), (2, 1), (1, 2)])
-def test_windows_keep_the_bits_of_the_plain_loops(stride: int, apart: int, deep: bool) -> None:
+CASES = [
+    *((form, 3, *step) for form in FORMS if form != "planes" for step in ((1, 1), (2, 1), (1, 2))),
+    ("depthwise", 7, 1, 1),
+    ("planes", 7, 2, 1),
+]
+
+
+@pytest.mark.parametrize(("form", "taps", "stride", "apart"), CASES)
+def test_windows_keep_the_bits_of_the_plain_loops(
+    form: str, taps: int, stride: int, apart: int
+) -> None:
     """Sizes below a window, of one tile, and of several with a rest."""
-    module = windows(stride, apart, deep=deep)
+    module = windows(form, stride, apart, taps)
     (plain,) = module.kernels
     after = schedule_contractions(module, HOST)
     (tiled,) = after.kernels
-    assert any(isinstance(s, Multiply) for s in walk(tiled.body)) == deep
-    assert any(buffer.name == "strip" for buffer in tiled.scratch)
+    kind = Multiply if form == "channels" else Micro
+    assert any(isinstance(s, kind) for s in walk(tiled.body))
+    assert any(buffer.name == "strip" for buffer in tiled.scratch) == (form != "depthwise")
     rng = np.random.default_rng(stride + apart)
     for b, h, w in ((1, 1, 1), (2, 2, 3), (1, 7, 6), (1, 3, 30)):
         sizes = {"b": b, "h": h, "w": w}
@@ -143,16 +162,30 @@ NETS = {
           c = Conv<pads=[1,1,1,1], group=20>(a, w1)
           p = Relu(c)
           y = Conv(p, w8) }""",
+    "normalized": """
+        { a = Conv(x, w7)
+          t = Transpose<perm=[0,2,3,1]>(a)
+          l = LayerNormalization(t, v0, v1)
+          b = Transpose<perm=[0,3,1,2]>(l)
+          c = Conv<pads=[3,3,3,3], group=20>(b, w9)
+          e = Transpose<perm=[0,2,3,1]>(c)
+          d = MatMul(e, v2)
+          p = Sigmoid(d)
+          r = MatMul(p, v3)
+          u = Transpose<perm=[0,3,1,2]>(r)
+          f = Add(b, u)
+          y = Conv(f, w8) }""",
     "result": """
         { a = Conv(x, w7)
           p = Relu(a)
           y = Conv<pads=[1,1,1,1], group=20>(p, w1) }""",
 }
-LAST = {"narrow": {"a", "p"}, "result": set[str]()}
+LAST = {"narrow": {"a", "p"}, "normalized": {"f"}, "result": set[str]()}
 SHAPES = {
     "w0": (20, 4, 3, 3), "b0": (20,), "w1": (20, 1, 3, 3), "w2": (20, 20, 1, 1), "b2": (20,),
     "w3": (36, 20, 3, 3), "w4": (40, 2, 2, 3), "w5": (24, 40, 3, 1), "w6": (17, 48, 3, 3),
-    "w7": (20, 4, 1, 1), "w8": (5, 20, 1, 1),
+    "w7": (20, 4, 1, 1), "w8": (5, 20, 1, 1), "w9": (20, 1, 7, 7),
+    "v0": (20,), "v1": (20,), "v2": (20, 40), "v3": (40, 20),
 }  # fmt: skip
 
 

@@ -23,8 +23,11 @@ from relax_aot.ir.loops import (
     Assign,
     Buffer,
     For,
+    If,
     Kernel,
     Load,
+    Micro,
+    Multiply,
     Stmt,
     Store,
     expressions,
@@ -35,7 +38,7 @@ from relax_aot.scheduling.contraction import Contraction, contraction_of, symbol
 from relax_aot.scheduling.nest import chain_of, without_lets
 from relax_aot.scheduling.passes import channels_last
 from relax_aot.scheduling.passes.channels_last import agreeing, kernel_calls, operands
-from relax_aot.scheduling.strategies.f32_nhwc import Windows, windows_of
+from relax_aot.scheduling.strategies.f32_nhwc import windows_of
 from relax_aot.scheduling.targets import Target
 
 MOST_REDUCTIONS = 3
@@ -192,6 +195,7 @@ def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set
         if calls and all(call.inputs[at].name in table for call in calls)
     )
     good: set[str] = set()
+    bad: set[str] = set()
     pairs: set[Pair] = set()
     if kernel.parallel:
         return good, images, pairs
@@ -199,22 +203,24 @@ def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set
         found = contraction_of(stmt, module.bounds)
         if found is None:
             if not _follows(stmt, images, module.bounds):
-                return good, images, pairs
+                bad |= images - _innermost(stmt, images)
             continue
         ways = (_convolution(way, known, module.bounds, least) for way in (found, found.swapped))
         way = next((way for way in ways if way is not None), None)
         if way is None:
             return good, images, pairs
         good |= way[0]
-        pairs |= way[1]
-    return good, set(), pairs
+        bad |= way[1]
+        pairs |= way[2]
+    return good - bad, bad, pairs
 
 
 def _convolution(
     found: Contraction, known: frozenset[str], bounds: Bounds, least: int
-) -> tuple[set[str], set[Pair]] | None:
-    """The images that a convolution makes faster, whose left operand is one of them, and the pairs
-    of its channels: some filters less than a vector has lanes are no reason, but no hindrance."""
+) -> tuple[set[str], set[str], set[Pair]] | None:
+    """The images that a convolution or a product makes faster, those whose axis 1 are no channels,
+    and the pairs of its channels: some filters less than a vector has lanes are no reason, but no
+    hindrance."""
     image, weights = found.left, found.right
     if (image.buffer.name in known, weights.buffer.name in known) != (False, True):
         return None
@@ -229,21 +235,22 @@ def _convolution(
     stores = [stmt for stmt in found.after if isinstance(stmt, Store)]
     loads = [e for s in found.after for e in expressions(s) if isinstance(e, Load)]
     places: list[Load | Store] = [*stores, *(load for load in loads if len(load.index) > 2)]
-    if any(len(p.index) < 3 or own not in p.index[1].symbols for p in places):
+    last = {place.buffer.name for place in places if place.index[-1] == Dim.of(own)}
+    results = {place.buffer.name for place in places} - last
+    if any(own not in p.index[1].symbols for p in places if p.buffer.name in results):
         return None
-    if not _has_channels(image, roles):
-        return None
-    results = {place.buffer.name for place in places}
-    own_channels = own in image.index[1].symbols
+    images = {image.buffer.name} if _has_channels(found) else set[str]()
+    own_channels = images and own in image.index[1].symbols
     pairs = {(image.buffer.name, name) for name in results} if own_channels else set()
     many = roles.channels.stop.constant >= least
-    return {image.buffer.name, *results} if many else set(), pairs
+    return images | results if many else set(), last | ({image.buffer.name} - images), pairs
 
 
-def _has_channels(image: Load, roles: Windows) -> bool:
-    """Whether axis 1 of an image are channels, and windows move along the others."""
-    moving = {name for axis in roles.axes for name in (axis.variable, axis.tap)}
-    return len(image.index) > 2 and not moving & image.index[1].symbols
+def _has_channels(found: Contraction) -> bool:
+    """Whether axis 1 of the left operand are channels: no position moves along it."""
+    index = found.left.index
+    moving = {loop.variable for loop in found.swapped.columns}
+    return len(index) > 2 and not moving & index[1].symbols
 
 
 def _follows(stmt: Stmt, images: set[str], bounds: Bounds) -> bool:
@@ -256,6 +263,30 @@ def _follows(stmt: Stmt, images: set[str], bounds: Bounds) -> bool:
         return False
     channel = _channel(found.leaf, images)
     return channel is not None and channel in found.free - symbols_of(*found.loops)
+
+
+def _innermost(stmt: Stmt, images: set[str]) -> set[str]:
+    """The images that a statement accesses at a channel that is its innermost loop there, in
+    every access: they may change without its loops. Those that it does not access are such."""
+
+    def others(inner: Stmt, variable: str) -> Iterator[str]:
+        match inner:
+            case For():
+                body, variable = inner.body, inner.variable
+            case If():
+                body = (*inner.then, *inner.otherwise)
+            case Micro() | Multiply():
+                yield from images
+                return
+            case _:
+                body = ()
+        for part in body:
+            yield from others(part, variable)
+        for place in () if body else _places((inner,)):
+            if place.buffer.name in images and place.index[1] != Dim.of(variable):
+                yield place.buffer.name
+
+    return images - set(others(stmt, ""))
 
 
 def _channel(leaf: Sequence[Stmt], images: set[str]) -> str | None:
@@ -298,7 +329,8 @@ def _reordered(kernel: Kernel, names: Collection[str], bounds: Bounds, *, keep: 
 
 def _elements(stmt: For, names: Collection[str], bounds: Bounds) -> Stmt:
     found = chain_of(stmt, bounds)
-    assert found is not None
+    if found is None:
+        return stmt
     last = {p.index[-1] for p in _places(found.leaf) if p.buffer.name in names}
     inner = [lp for lp in found.loops if Dim.of(lp.variable) in last]
     loops = [lp for lp in found.loops if lp not in inner] + inner

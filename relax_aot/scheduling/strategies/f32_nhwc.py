@@ -5,25 +5,27 @@ Some lines of the image and a border of zeros are copied to a strip, pixel by pi
 window is a fixed number of contiguous rows. In `windows` the rows of a tile are positions and its
 columns are filters, whose weights are packed; the micro-kernel reads the windows from the strip,
 so nothing is gathered for each tap. Taps above and below the image are left out. `depthwise`
-computes some positions at a time in a loop over channels, which compilers vectorize.
+computes adjacent positions together. An image with its channels last is read in place: at its
+borders, taps outside are left out.
 
 As with im2col, the weights are known to be finite, and a sum of -0 may become +0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
+from relax_aot.ir.axes import REGISTER
 from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, simplify
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import Apply, Expr, For, Lit, Load, Store
+from relax_aot.ir.loops import Expr, For, Lit, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
-from relax_aot.scheduling.contraction import Contraction, moved, stride
+from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, stride
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of
 from relax_aot.scheduling.strategies._panels import ABSENT, Span, spans
@@ -33,19 +35,21 @@ from relax_aot.scheduling.strategies._texts import (
     CONVOLUTION_NHWC,
     DEPTHWISE_NHWC,
 )
+from relax_aot.scheduling.strategies.f32_padded_rows import MOST_TAPS
 from relax_aot.scheduling.strategies.f32_tiles import stores_rows, tiles
 from relax_aot.scheduling.targets import Context, Emit
-from relax_aot.scheduling.windows import LINE, Axis, axis_of, whole
-from relax_aot.scheduling.writer import Writer
+from relax_aot.scheduling.windows import LINE, Axis, axis_of, interior, whole
+from relax_aot.scheduling.writer import Ends, Writer
 
-MOST_TAPS = 32
-"""Taps of a depthwise window, which are written out."""
 CHANNELS = 64
-"""Channels of a strip of a depthwise convolution."""
+"""Channels of a depthwise convolution that are computed together, at most."""
+MOST_SUMS = 1024
+"""Sums of a depthwise convolution that are computed together, at most."""
 STRIP_BYTES = 1 << 14
 """A strip is larger only where a line of windows is."""
-AT_ONCE = 4
-"""Positions of a depthwise convolution that read the same weights."""
+GATHERED_BYTES = 1 << 16
+"""The same of a depthwise convolution, whose image has its channels elsewhere: lines that windows
+share are gathered for each strip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +140,18 @@ def depthwise(found: Contraction, w: Writer, context: Context) -> tuple[float, E
     if weights.buffer.name not in context.finite or image.buffer.name in context.constants:
         return None
     roles = windows_of(found)
-    if roles is None or roles.dense or not _stores_channels(found, roles.channels):
+    if roles is None or roles.dense or roles.pixels.loop is None:
         return None
-    if roles.pixels.loop is None or prod(axis.taps for axis in roles.axes) > MOST_TAPS:
+    few = prod(axis.taps for axis in roles.axes) <= MOST_TAPS
+    if few and not _stores_channels(found, roles.channels):
         return None
+    own = [axis.variable for axis in roles.axes if axis.variable]
     panels = panels_of(weights, found.nest.loops, roles.channels, roles.full, CHANNELS)
-    strip = _Strip.of(found, w, context, roles)
-    if panels is None or panels.outer or strip is None:
+    if panels is None or panels.outer or indexed_by(found.start) & set(own):
         return None
-    return 0, _Depthwise(found, w, roles, panels, strip).emit
+    near = stride(image, roles.channels.variable) == 1
+    strip = None if near else _Strip.of(found, w, context, roles)
+    return (0, _Depthwise(found, w, roles, panels, strip).emit) if near or strip else None
 
 
 def _stores_channels(found: Contraction, channels: For) -> bool:
@@ -187,13 +194,15 @@ class _Strip:
         one = wide * prod(loop.stop.constant for loop in inner) * DType.F32.bytes
         high = greatest(roles.lines.positions, w.bounds)
 
+        room = STRIP_BYTES if roles.dense else GATHERED_BYTES
+
         def fits(lines: int, most: int) -> bool:
             return _covered(roles.lines, Dim.of(lines)).constant * one <= most
 
         if not fits(1, context.target.panel):
             return None
         lines = 1
-        while not context.lean and lines < high and fits(lines + 1, STRIP_BYTES):
+        while not context.lean and lines < high and fits(lines + 1, room):
             lines += 1
         return _Strip(found, w, roles, lines, inner)
 
@@ -354,64 +363,114 @@ class _Direct:
 
 @dataclass
 class _Depthwise:
+    """`strip`: None where the image is read in place."""
+
     found: Contraction
     w: Writer
     roles: Windows
     panels: Panels
-    strip: _Strip
+    strip: _Strip | None
 
     def emit(self) -> None:
         w, (lines, pixels), channels = self.w, self.roles.axes, self.roles.channels
         self.panels = self.panels.named(w.fresh(self.panels.packed.buffer.name))
         w.constant(self.panels.packed)
-        self.strip.reserve()
+        if self.strip:
+            self.strip.reserve()
         own = (lines.loop, pixels.loop, channels)
         outer = [loop for loop in self.found.nest.loops if loop not in own]
         with w.nest(outer), spans(w, channels, ("c", "panel", "width"), CHANNELS) as some:
-            names = ("band", "height")
-            with w.tiles(names, lines.positions, self.strip.lines) as (line, high):
+            self.most = greatest(some.count, w.bounds)
+            self.start = w.reserve("start", DType.F32, REGISTER, self.most)
+            with w.range("c", some.count) as c:
+                w.add(Store(self.start, (c,), substitute_in(self.found.start, some.at(c))))
+            if self.strip is None:
+                with w.range("y", lines.positions) as line:
+                    self._line(line, some)
+                return
+            with w.tiles(("band", "height"), lines.positions, self.strip.lines) as (line, high):
                 self.strip.gather(line, high, some.first, some.count)
                 with w.range("y", high) as y:
-                    self._row(line, y, some)
+                    self._line_of_strip(line, y, some)
 
-    def _row(self, line: Dim, y: Dim, some: Span) -> None:
-        """Full tiles of positions, then single ones."""
-        w, positions = self.w, self.roles.pixels.positions
-        times = AT_ONCE
-        if positions.is_constant and positions.constant <= AT_ONCE + 2:
-            times = positions.constant
-        tiled = simplify(positions // times, w.bounds)
-        if tiled != 0:
-            w.each(
-                "x_tile", 0, tiled, lambda tile: self._positions(line, y, tile * times, times, some)
-            )
-        rest = tiled * times
-        if rest != positions:
-            w.each("x", rest, positions, lambda x: self._positions(line, y, x, 1, some))
+    def _line(self, line: Dim, some: Span) -> None:
+        """Positions of a line, with what is inside the image of their windows."""
+        w, (lines, pixels) = self.w, self.roles.axes
+        assert pixels.loop is not None
+        rows = self._inside(lines, line)
+        inside = interior(pixels.loop, self.found.nest)
+        assert inside is not None
+        low = w.short(f"{pixels.variable}_low", inside.start)
+        high = w.short(f"{pixels.variable}_high", inside.stop)
+        for start, stop in ((pixels.loop.start, low), (high, pixels.loop.stop)):
+            if start != stop:
+                with w.range("x", stop, start) as x:
+                    taps = {lines.tap: rows, pixels.tap: self._inside(pixels, x)}
+                    self._positions(line, x, ONE, some, self._image(line, x, some, taps), taps)
+        taps = {lines.tap: rows, pixels.tap: (ZERO, Dim.of(pixels.taps))}
+        for x, count in self._tiles(low, high):
+            self._positions(line, x, count, some, self._image(line, x, some, taps), taps)
 
-    def _positions(self, line: Dim, y: Dim, x: Dim, times: int, some: Span) -> None:
-        w, found, (lines, pixels) = self.w, self.found, self.roles.axes
-        with w.range("c", some.count) as c:
-            for step in range(times):
-                at = {some.variable: some.first + c}
-                if pixels.loop is not None:
-                    at[pixels.variable] = x + step
-                if lines.loop is not None:
-                    at[lines.variable] = line + y
-                total: Expr = substitute_in(found.start, at)
-                for i, j in product(range(lines.taps), range(pixels.taps)):
-                    total = self._tap(i, j, y, x + step, c, some, total)
-                w.finish(found.after, found.sum, total, at)
-
-    def _tap(self, i: int, j: int, y: Dim, x: Dim, c: Dim, some: Span, total: Expr) -> Expr:
+    def _line_of_strip(self, line: Dim, y: Dim, some: Span) -> None:
         lines, pixels = self.roles.axes
-        taps = {lines.tap: Dim.of(i), pixels.tap: Dim.of(j)}
-        origin = [taps[loop.variable] for loop in self.roles.full]
-        weight, _ = self.panels.at(some.first, some.count, origin)
-        weight = replace(weight, index=(*weight.index[:-1], weight.index[-1] + c))
-        place = (y * lines.stride + i * lines.dilation, x * pixels.stride + j * pixels.dilation, c)
-        here = Load(self.strip.buffer, place)
-        return Apply("fma", (here, weight, total))
+        assert self.strip is not None
+        taps = {axis.tap: (ZERO, Dim.of(axis.taps)) for axis in (lines, pixels)}
+        for x, count in self._tiles(ZERO, pixels.positions):
+            here = Load(self.strip.buffer, (y * lines.stride, x * pixels.stride, ZERO))
+            self._positions(line + y, x, count, some, here, taps)
+
+    def _tiles(self, start: Dim, stop: Dim) -> Iterator[tuple[Dim, Dim]]:
+        """Adjacent positions from `start` to `stop`: the first one, and how many."""
+        with self.w.tiles(("x_tile", "count"), stop - start, self.at_once) as (x, count):
+            yield start + x, count
+
+    @property
+    def at_once(self) -> int:
+        return max(MOST_SUMS // self.most, 1)
+
+    def _inside(self, axis: Axis, position: Dim) -> Ends:
+        """The taps of a window that are inside the image."""
+        if axis.reduction is None:
+            return ZERO, ONE
+        at, name = {axis.variable: position}, axis.tap
+        first = self.w.short(f"{name}_first", axis.reduction.start.substitute(at))
+        return first, self.w.short(f"{name}_last", axis.reduction.stop.substitute(at))
+
+    def _image(self, line: Dim, x: Dim, some: Span, taps: Mapping[str, Ends]) -> Load:
+        """The first element of a window, of the first channel of some."""
+        first = {name: ends[0] for name, ends in taps.items()}
+        return moved(self.found.left, {**self._at(line, x), some.variable: some.first, **first})
+
+    def _at(self, line: Dim, x: Dim) -> dict[str, Dim]:
+        lines, pixels = self.roles.axes
+        return {lines.variable: line, pixels.variable: x}
+
+    def _positions(
+        self, line: Dim, x: Dim, count: Dim, some: Span, here: Load, taps: Mapping[str, Ends]
+    ) -> None:
+        """The sums of adjacent positions, whose windows begin at `here`, then what follows them."""
+        w, found, (lines, pixels) = self.w, self.found, self.roles.axes
+        high = min(greatest(count, w.bounds), self.at_once)
+        sums = w.reserve("sums", DType.F32, REGISTER, high * self.most)
+        begins = [taps[loop.variable][0] for loop in self.roles.full]
+        weights, steps = self.panels.at(some.first, some.count, begins)
+        far = dict(zip((loop.variable for loop in self.roles.full), steps, strict=True))
+        row, pixel = lines.step, pixels.step
+        if self.strip is not None:
+            pixel = prod(self.strip.buffer.shape[2:], start=ONE)
+            row = pixel * self.strip.buffer.shape[1]
+        (top, bottom), (left, right) = (taps[axis.tap] for axis in (lines, pixels))
+        w.micro(
+            "raot_depthwise_f32", sums=sums, x=here, weights=weights, start=self.start,
+            positions=count, channels=some.count, step=pixel * pixels.stride,
+            rows=bottom - top, row_step=row * lines.dilation, taps=right - left,
+            tap_step=pixel * pixels.dilation, weight_row=far.get(lines.tap, ZERO),
+        )  # fmt: skip
+        loops = [For(w.fresh("p"), ZERO, count, ()), For(w.fresh("c"), ZERO, some.count, ())]
+        p, c = (Dim.of(loop.variable) for loop in loops)
+        with w.nest(loops if _stores_channels(found, self.roles.channels) else loops[::-1]):
+            at = {**self._at(line, x + p), **some.at(c)}
+            w.finish(found.after, found.sum, Load(sums, (p * some.count + c,)), at)
 
 
 EXAMPLES = (
@@ -426,13 +485,16 @@ EXAMPLES = (
             ...""",
     ),
     Example(
-        why="positions share the weights of a channel",
+        why="adjacent positions, and single ones at the borders",
         target="host",
         before=DEPTHWISE_NHWC,
         after="""
-            kernel @conv(...) scratch (%strip: f32[1, 8, 8]) {
+            kernel @conv(%x: f32[6, 8], %w.packed: f32[24]) -> (%y: f32[6, 8]) {
             ...
-                  %y[0, c_3] = max(fma(%strip[y_0, 2, c_3], %w.packed[c_3 + 16], ...
+                reserve %sums_1: f32[32]
+                micro raot_depthwise_f32(%sums_1[0], %x[0, 0], ...) [4, 8, 8, 1, 0, 3, 8, 0]
+            ...
+                    %y[p_1 + 1, c_3] = max(%sums_1[c_3 + 8*p_1], 0.0:f32)
             ...""",
     ),
     Example(why="channels that are not last", target="host", before=CONVOLUTION),
