@@ -167,3 +167,42 @@ def test_halves_are_quantized_away_from_zero() -> None:
     (run,) = emulate(built, [{"x": x, "by": np.array([1.0, -3.0], np.float32)}])
     away = np.trunc(x - 3.0 + np.copysign(0.5, x - 3.0))
     np.testing.assert_array_equal(run.outputs["y"], away.clip(-128, 127).astype(np.int8))
+
+
+LIMITS = [(-np.inf, np.inf), (0.0, np.inf), (0.0, 6.0), (-np.inf, 6.0), (-2.0, 6.0)]
+
+
+@pytest.mark.slow
+@pytest.mark.qemu
+def test_sums_become_floats_between_any_limits() -> None:
+    """Lines of each length up to two blocks, whose last one has a bias that is NaN."""
+    first = "%sums[0, 0], %scale[0], %bias[0], %by[0]"
+    counts, rng = range(1, 18), np.random.default_rng(0)
+    sums = rng.integers(-3000, 3000, (3, 17)).astype(np.int32)
+    scale = rng.uniform(0.001, 0.01, 3).astype(np.float32)
+    bias = np.array([0.5, -4.0, np.nan], np.float32)
+    operands = "%sums: i32[3, 17], %scale: f32[3], %bias: f32[3], %by: f32[3]"
+    made = [f"%y{count}: f32[3, {count}]" for count in counts]
+    calls = [
+        f"{y} = call_kernel(%sums, %scale, %bias, %by) {{kernel=@scale{count}}}"
+        for y, count in zip(made, counts, strict=True)
+    ]
+    results = ", ".join(f"%y{count}" for count in counts)
+    kernels = [
+        f"""kernel @scale{count}({operands}) -> ({y}) {{
+          micro raot_scale_lines_f32(%y{count}[0, 0], {first}) {sizes}
+        }}"""
+        for y, count in zip(made, counts, strict=True)
+        for sizes in [[3, count, count, 1, 17, 1, 1]]
+    ]
+    lines = [f"func @main({operands}) {{", *calls, f"return {results}", "}", *kernels]
+    plan = planning.plan(order.run(parse("\n".join(lines), {}, all_micro_kernels())))
+    built = project.assemble(plan.module, plan, "m", load_board("mps2-an386"), read_externs([], []))
+    factor = np.float32(0.75)
+    given = {"sums": sums, "scale": scale, "bias": bias}
+    runs = emulate(built, [given | {"by": np.array([factor, *ends], "f4")} for ends in LIMITS])
+    floats = sums.astype(np.float32) * scale[:, None] * factor + bias[:, None]
+    for run, (low, high) in zip(runs, LIMITS, strict=True):
+        expected = floats.clip(np.float32(low), np.float32(high))
+        for count in counts:
+            np.testing.assert_array_equal(run.outputs[f"y{count}"], expected[:, :count])

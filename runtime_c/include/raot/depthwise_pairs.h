@@ -22,7 +22,37 @@
 #define RAOT_PAIR_ROWS 16
 
 /* clang-format off */
-#define RAOT_GATHER_COLUMNS(N, T) \
+/* `count` times eight elements that are `step` apart. */
+#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
+#define RAOT_COLUMN_FOUR(EXTEND) \
+    EXTEND " r4, [%[from]]\n " EXTEND " r8, [%[from], %[step]]\n" \
+    EXTEND " r10, [%[from], %[step], lsl #1]\n " EXTEND " r12, [%[from], %[three]]\n" \
+    "add %[from], %[from], %[step], lsl #2\n" \
+    "pkhbt r4, r4, r8, lsl #16\n pkhbt r10, r10, r12, lsl #16\n" \
+    "str r4, [%[to]], #4\n str r10, [%[to]], #4\n"
+#define RAOT_COLUMN_BLOCKS(N, T, EXTEND) \
+    static inline void raot_column_blocks_##N(int16_t *to, const T *from, int32_t count, \
+                                              int32_t step) \
+    { \
+        __asm volatile("1:\n" RAOT_COLUMN_FOUR(EXTEND) RAOT_COLUMN_FOUR(EXTEND) \
+                       "subs %[n], #1\n bne 1b\n" \
+                       : [to] "+r"(to), [from] "+r"(from), [n] "+r"(count) \
+                       : [step] "r"(step), [three] "r"(3 * step) \
+                       : "r4", "r8", "r10", "r12", "cc", "memory"); \
+    }
+#else
+#define RAOT_COLUMN_BLOCKS(N, T, EXTEND) \
+    static inline void raot_column_blocks_##N(int16_t *to, const T *from, int32_t count, \
+                                              int32_t step) \
+    { \
+        for (int32_t i = 0; i < 8 * count; i += 2) { \
+            raot_pair_store(to + i, raot_pair_lower((uint32_t)from[0], (uint32_t)from[step])); \
+            from += i + 2 < 8 * count ? 2 * step : 0; \
+        } \
+    }
+#endif
+#define RAOT_GATHER_COLUMNS(N, T, EXTEND) \
+    RAOT_COLUMN_BLOCKS(N, T, EXTEND) \
     /* `count` elements as pairs. */ \
     static inline void raot_column_pairs_##N(int16_t *to, const T *from, int32_t count, \
                                              int32_t step) \
@@ -32,16 +62,11 @@
             to += 4; \
             from += 4; \
         } \
-        for (; count >= 4; count -= 4) { \
-            const uint32_t a = (uint32_t)from[0]; \
-            const uint32_t b = (uint32_t)from[step]; \
-            from += 2 * step; \
-            const uint32_t c = (uint32_t)from[0]; \
-            const uint32_t d = (uint32_t)from[step]; \
-            from += 2 * step; \
-            raot_pair_store(to, raot_pair_lower(a, b)); \
-            raot_pair_store(to + 2, raot_pair_lower(c, d)); \
-            to += 4; \
+        if (count >= 8) { \
+            raot_column_blocks_##N(to, from, count / 8, step); \
+            to += count / 8 * 8; \
+            from += count / 8 * 8 * step; \
+            count %= 8; \
         } \
         for (; count >= 2; count -= 2) { \
             raot_pair_store(to, raot_pair_lower((uint32_t)from[0], (uint32_t)from[step])); \
@@ -83,8 +108,8 @@
         } \
     }
 /* clang-format on */
-RAOT_GATHER_COLUMNS(s8, int8_t)
-RAOT_GATHER_COLUMNS(u8, uint8_t)
+RAOT_GATHER_COLUMNS(s8, int8_t, "ldrsb")
+RAOT_GATHER_COLUMNS(u8, uint8_t, "ldrb")
 #undef RAOT_GATHER_COLUMNS
 
 #if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP)
@@ -94,28 +119,34 @@ RAOT_GATHER_COLUMNS(u8, uint8_t)
  *     r4, r5                     pairs
  *     r2                         pairs of the tile
  */
-#define RAOT_PAIR_COLUMN_1(A, B, C, UPPER, LOWER)                                         \
-    "ldr r4, [r2, #" A "]\n ldr r5, [r2, #" B "]\n"                                       \
-    "smlad r3, r4, " UPPER ", r3\n smlatb r7, r4, " UPPER ", r7\n ldr r4, [r2, #" C "]\n" \
-    "smlabt r3, r5, " LOWER ", r3\n smlad r7, r5, " LOWER ", r7\n"                        \
-    "smlad r10, r5, " UPPER ", r10\n smlatb r11, r5, " UPPER ", r11\n"                    \
+/* clang-format off */
+/* A column. FIRST gives what the first products of three sums are added to: the sum in r3, in the
+   first column. */
+#define RAOT_PAIR_COLUMN_1(A, B, C, UPPER, LOWER, FIRST) \
+    "ldr r4, [r2, #" A "]\n ldr r5, [r2, #" B "]\n" \
+    "smlatb r7, r4, " UPPER ", " FIRST("r7") "\n smlad r10, r5, " UPPER ", " FIRST("r10") "\n" \
+    "smlatb r11, r5, " UPPER ", " FIRST("r11") "\n smlad r3, r4, " UPPER ", r3\n" \
+    "ldr r4, [r2, #" C "]\n smlabt r3, r5, " LOWER ", r3\n smlad r7, r5, " LOWER ", r7\n" \
     "smlabt r10, r4, " LOWER ", r10\n smlad r11, r4, " LOWER ", r11\n"
-#define RAOT_PAIR_TILE_1                              \
-    RAOT_PAIR_COLUMN_1("0", "4", "8", "r6", "r8")     \
-    RAOT_PAIR_COLUMN_1("64", "68", "72", "r12", "lr") \
-    RAOT_PAIR_COLUMN_1("128", "132", "136", "r0", "r1")
+#define RAOT_PAIR_BEGUN(SUM) "r3"
+#define RAOT_PAIR_ADDED(SUM) SUM
+#define RAOT_PAIR_TILE_1 \
+    RAOT_PAIR_COLUMN_1("0", "4", "8", "r6", "r8", RAOT_PAIR_BEGUN) \
+    RAOT_PAIR_COLUMN_1("64", "68", "72", "r12", "lr", RAOT_PAIR_ADDED) \
+    RAOT_PAIR_COLUMN_1("128", "132", "136", "r0", "r1", RAOT_PAIR_ADDED)
 
-#define RAOT_PAIR_COLUMN_2(A, B, C, D, E, UPPER, LOWER)                                     \
-    "ldr r4, [r2, #" A "]\n ldr r5, [r2, #" B "]\n"                                         \
-    "smlad r3, r4, " UPPER ", r3\n ldr r4, [r2, #" C "]\n"                                  \
-    "smlabt r3, r5, " LOWER ", r3\n smlad r7, r5, " UPPER ", r7\n ldr r5, [r2, #" D "]\n"   \
-    "smlabt r7, r4, " LOWER ", r7\n smlad r10, r4, " UPPER ", r10\n ldr r4, [r2, #" E "]\n" \
-    "smlabt r10, r5, " LOWER ", r10\n smlad r11, r5, " UPPER ", r11\n"                      \
-    "smlabt r11, r4, " LOWER ", r11\n"
-#define RAOT_PAIR_TILE_2                                          \
-    RAOT_PAIR_COLUMN_2("0", "4", "8", "12", "16", "r6", "r8")     \
-    RAOT_PAIR_COLUMN_2("64", "68", "72", "76", "80", "r12", "lr") \
-    RAOT_PAIR_COLUMN_2("128", "132", "136", "140", "144", "r0", "r1")
+#define RAOT_PAIR_COLUMN_2(A, B, C, D, E, UPPER, LOWER, FIRST) \
+    "ldr r4, [r2, #" B "]\n ldr r5, [r2, #" C "]\n" \
+    "smlad r7, r4, " UPPER ", " FIRST("r7") "\n smlad r10, r5, " UPPER ", " FIRST("r10") "\n" \
+    "smlabt r7, r5, " LOWER ", r7\n ldr r5, [r2, #" D "]\n" \
+    "smlad r11, r5, " UPPER ", " FIRST("r11") "\n smlabt r3, r4, " LOWER ", r3\n" \
+    "smlabt r10, r5, " LOWER ", r10\n ldr r4, [r2, #" A "]\n ldr r5, [r2, #" E "]\n" \
+    "smlad r3, r4, " UPPER ", r3\n smlabt r11, r5, " LOWER ", r11\n"
+#define RAOT_PAIR_TILE_2 \
+    RAOT_PAIR_COLUMN_2("0", "4", "8", "12", "16", "r6", "r8", RAOT_PAIR_BEGUN) \
+    RAOT_PAIR_COLUMN_2("64", "68", "72", "76", "80", "r12", "lr", RAOT_PAIR_ADDED) \
+    RAOT_PAIR_COLUMN_2("128", "132", "136", "140", "144", "r0", "r1", RAOT_PAIR_ADDED)
+/* clang-format on */
 
 /* Three bytes of the word at WORD, the first two of which are rotated to its lower bytes. */
 #define RAOT_PAIR_WINDOW(WORD, FIRST, SECOND, UPPER, LOWER)                        \
@@ -145,11 +176,10 @@ RAOT_GATHER_COLUMNS(u8, uint8_t)
             RAOT_PAIR_WINDOW("3", "", ", ror #8", "r12", "lr") \
             RAOT_PAIR_WINDOW("5", ", ror #8", ", ror #16", "r0", "r1") \
             "1: ldr r2, [sp]\n" \
-            "2: ldr r3, [sp, #12]\n mov r7, r3\n mov r10, r3\n mov r11, r3\n" \
+            "2: ldr r3, [sp, #12]\n" \
             RAOT_PAIR_TILE_##STRIDE \
-            "ldr r4, [sp, #8]\n ldr r5, [sp, #4]\n adds r2, #" ADVANCE "\n" \
-            "str r3, [r4]\n str r7, [r4, #4]\n str r10, [r4, #8]\n str r11, [r4, #12]\n" \
-            "adds r4, #16\n str r4, [sp, #8]\n cmp r2, r5\n bne 2b\n" \
+            "ldrd r5, r4, [sp, #4]\n adds r2, #" ADVANCE "\n" \
+            "stmia r4!, {r3, r7, r10, r11}\n str r4, [sp, #8]\n cmp r2, r5\n bne 2b\n" \
             "ldr r2, [sp]\n ldr r3, [sp, #56]\n ldr r4, [sp, #48]\n add r2, r3\n add r5, r3\n" \
             "strd r2, r5, [sp]\n subs r4, #1\n str r4, [sp, #48]\n bne 1b\n" \
             "add sp, #16\n pop {r4-r8, r10, r11, pc}\n"); \

@@ -125,13 +125,22 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
     static inline void raot_pair_positions_##N(int16_t *to, int16_t *next, const T *from,     \
                                                int32_t count, int32_t step)                   \
     {                                                                                         \
-        __asm volatile("1: ldr r8, [%[from]]\n add %[from], %[from], %[step]\n " EXTEND       \
-                       " r10, r8\n " EXTEND " r8, r8, ror #8\n subs %[n], #1\n"               \
-                       "pkhbt r12, r10, r8, lsl #16\n pkhtb r8, r8, r10, asr #16\n"           \
-                       "str r12, [%[to]], #4\n str r8, [%[next]], #4\n bne 1b\n"              \
+        __asm volatile("subs %[n], #2\n blt 2f\n"                                             \
+                       "1: ldr r8, [%[from]]\n ldr r4, [%[from], %[step]]\n"                  \
+                       "add %[from], %[from], %[step], lsl #1\n subs %[n], #2\n" EXTEND       \
+                       " r10, r8\n " EXTEND " r8, r8, ror #8\n"                               \
+                       "pkhbt r12, r10, r8, lsl #16\n pkhtb r8, r8, r10, asr #16\n" EXTEND    \
+                       " r10, r4\n " EXTEND " r4, r4, ror #8\n"                               \
+                       "str r12, [%[to]], #4\n str r8, [%[next]], #4\n"                       \
+                       "pkhbt r12, r10, r4, lsl #16\n pkhtb r4, r4, r10, asr #16\n"           \
+                       "str r12, [%[to]], #4\n str r4, [%[next]], #4\n bge 1b\n"              \
+                       "2: adds %[n], #2\n"                                                   \
                        : [to] "+r"(to), [next] "+r"(next), [from] "+r"(from), [n] "+r"(count) \
                        : [step] "r"(step)                                                     \
-                       : "r8", "r10", "r12", "cc", "memory");                                 \
+                       : "r4", "r8", "r10", "r12", "cc", "memory");                           \
+        if (count != 0) {                                                                     \
+            raot_pair_channels_##N(to, next, from);                                           \
+        }                                                                                     \
     }
 #else
 #define RAOT_GATHER_POSITIONS(N, T, EXTEND)                                               \

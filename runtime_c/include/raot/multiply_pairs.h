@@ -125,8 +125,9 @@ static inline int32_t raot_pair_first(int32_t both)
  *     [sp]                    end of the weights of two channels
  *     [sp, #4], [sp, #8]      entries of both loops
  *     [sp, #12]               pairs of the first tile of two
- *     [sp, #16] to [sp, #24]  pairs and sums of a tile, remaining tiles
- *     [sp, #28], [sp, #32]    starts of both sums
+ *     [sp, #16], [sp, #20]    pairs of a tile, remaining tiles
+ *     [sp, #28], [sp, #32]    starts of both sums, zeros where sums are added to
+ *     [sp, #36]               sums of a tile
  *     [sp, #40] to [sp, #52]  sums, pairs, weights, bias (null: sums are added to)
  *     [sp, #56]               saved registers
  *     [sp, #88] to [sp, #104] arguments: lines, tiles of three, tiles of two, channels, and bytes
@@ -148,11 +149,11 @@ static inline int32_t raot_pair_first(int32_t both)
             "adr.w r5, 2f\n movs r4, #" BYTES "\n mla r5, r6, r4, r5\n orr r5, r5, #1\n" \
             "adr.w r6, 7f\n movs r4, #" BYTES_OF_TWO "\n mla r6, r7, r4, r6\n orr r6, r6, #1\n" \
             "strd r5, r6, [sp, #4]\n" \
-            "10: ldr r3, [sp, #52]\n cbz r3, 0f\n ldr r5, [r3], #4\n ldr r6, [r3], #4\n" \
+            "10: ldr r3, [sp, #52]\n str r3, [sp, #28]\n cbz r3, 0f\n ldr r5, [r3], #4\n ldr r6, [r3], #4\n" \
             "strd r5, r6, [sp, #28]\n str r3, [sp, #52]\n" \
-            "0: ldr r0, [sp, #40]\n ldr r2, [sp, #44]\n ldr r4, [sp, #92]\n str r0, [sp, #20]\n" \
-            "cbz r4, 5f\n str r4, [sp, #24]\n str r2, [sp, #16]\n" \
-            "1: movs r3, #0\n movs r7, #0\n mov r10, r3\n mov r11, r3\n mov r12, r3\n mov lr, r3\n" \
+            "0: ldr r0, [sp, #40]\n ldr r2, [sp, #44]\n ldr r4, [sp, #92]\n str r0, [sp, #36]\n" \
+            "cbz r4, 5f\n strd r2, r4, [sp, #16]\n" \
+            "1: ldr r3, [sp, #28]\n mov r7, r3\n mov r10, r3\n mov r11, r3\n mov r12, r3\n mov lr, r3\n" \
             "ldr r1, [sp, #48]\n ldr r2, [sp, #16]\n ldr pc, [sp, #4]\n" \
             "5: b.w 5f\n" \
             ".balign 4\n" \
@@ -160,31 +161,29 @@ static inline int32_t raot_pair_first(int32_t both)
         /* C compilers need not take longer texts than 4095 characters. */ \
         __asm volatile( \
             "sub r11, r11, r3\n sub r12, r12, r7\n sub lr, lr, r10\n" \
-            "ldr r0, [sp, #20]\n ldr r4, [sp, #28]\n ldr r5, [sp, #32]\n ldr r6, [sp, #52]\n" \
-            "cbz r6, 3f\n" \
-            "add r3, r4\n add r7, r4\n add r10, r4\n add r11, r5, r11, asr #8\n" \
-            "add r12, r5, r12, asr #8\n add lr, r5, lr, asr #8\n b 4f\n" \
+            "ldrd r5, r0, [sp, #32]\n ldr r6, [sp, #52]\n cbz r6, 3f\n" \
+            "add r11, r5, r11, asr #8\n add r12, r5, r12, asr #8\n add lr, r5, lr, asr #8\n b 4f\n" \
             "3: ldr r1, [r0]\n ldr r2, [r0, #4]\n ldr r4, [r0, #8]\n ldr r5, [r0, #" ROW "]\n" \
             "ldr r6, [r0, #" ROW " + 4]\n ldr r8, [r0, #" ROW " + 8]\n add r3, r1\n add r7, r2\n add r10, r4\n" \
             "add r11, r5, r11, asr #8\n add r12, r6, r12, asr #8\n add lr, r8, lr, asr #8\n" \
-            "4: str r3, [r0]\n str r7, [r0, #4]\n str r10, [r0, #8]\n str r11, [r0, #" ROW "]\n" \
-            "str r12, [r0, #" ROW " + 4]\n str lr, [r0, #" ROW " + 8]\n" \
-            "ldr r2, [sp, #16]\n ldr r4, [sp, #24]\n adds r0, #12\n str r0, [sp, #20]\n" \
-            "adds r2, #12\n str r2, [sp, #16]\n subs r4, #1\n str r4, [sp, #24]\n bne 1b\n" \
+            "4: stmia r0!, {r3, r7, r10}\n str r11, [r0, #" ROW " - 12]\n" \
+            "str r12, [r0, #" ROW " - 8]\n str lr, [r0, #" ROW " - 4]\n" \
+            "ldrd r2, r4, [sp, #16]\n str r0, [sp, #36]\n" \
+            "adds r2, #12\n subs r4, #1\n strd r2, r4, [sp, #16]\n bne 1b\n" \
             "5: ldr r2, [sp, #12]\n ldr r4, [sp, #96]\n cmp r4, #0\n beq 9f\n" \
-            "str r4, [sp, #24]\n str r2, [sp, #16]\n" \
-            "6: movs r3, #0\n movs r7, #0\n mov r11, r3\n mov r12, r3\n" \
+            "strd r2, r4, [sp, #16]\n" \
+            "6: ldr r3, [sp, #28]\n mov r7, r3\n mov r11, r3\n mov r12, r3\n" \
             "ldr r1, [sp, #48]\n ldr r2, [sp, #16]\n ldr pc, [sp, #8]\n" \
             ".balign 4\n" \
             "7:\n" RAOT_PAIR_STEPS_OF_TWO_##TAPS(PITCH) "bne 7b\n" \
             "sub r11, r11, r3\n sub r12, r12, r7\n" \
-            "ldr r0, [sp, #20]\n ldr r4, [sp, #28]\n ldr r5, [sp, #32]\n ldr r6, [sp, #52]\n" \
-            "mov r1, r4\n mov r2, r5\n cbnz r6, 8f\n" \
+            "ldrd r5, r0, [sp, #32]\n ldr r6, [sp, #52]\n mov r2, r5\n cbnz r6, 8f\n" \
             "ldr r4, [r0]\n ldr r1, [r0, #4]\n ldr r5, [r0, #" ROW "]\n ldr r2, [r0, #" ROW " + 4]\n" \
-            "8: add r3, r4\n add r7, r1\n add r11, r5, r11, asr #8\n add r12, r2, r12, asr #8\n" \
+            "add r3, r4\n add r7, r1\n" \
+            "8: add r11, r5, r11, asr #8\n add r12, r2, r12, asr #8\n" \
             "str r3, [r0]\n str r7, [r0, #4]\n str r11, [r0, #" ROW "]\n str r12, [r0, #" ROW " + 4]\n" \
-            "ldr r2, [sp, #16]\n ldr r4, [sp, #24]\n adds r0, #8\n str r0, [sp, #20]\n" \
-            "adds r2, #8\n str r2, [sp, #16]\n subs r4, #1\n str r4, [sp, #24]\n bne 6b\n" \
+            "ldrd r2, r4, [sp, #16]\n adds r0, #8\n str r0, [sp, #36]\n" \
+            "adds r2, #8\n subs r4, #1\n strd r2, r4, [sp, #16]\n bne 6b\n" \
             "9: ldr r0, [sp, #40]\n ldr r1, [sp, #48]\n ldr r2, [sp]\n ldr r3, [sp, #104]\n" \
             "ldr r4, [sp, #100]\n adds r0, #2 * " ROW "\n str r0, [sp, #40]\n add r1, r3\n str r1, [sp, #48]\n" \
             "add r2, r3\n str r2, [sp]\n subs r4, #2\n str r4, [sp, #100]\n bgt.w 10b\n" \

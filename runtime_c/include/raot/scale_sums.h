@@ -105,17 +105,29 @@ struct raot_scale_blocks {
 /* clang-format off */
 #define RAOT_SCALE_FREE(X)
 #define RAOT_SCALE_POSITIVE(X) "bic " X ", " X ", " X ", asr #31\n"
-#define RAOT_SCALE_BOUNDED(X) RAOT_SCALE_POSITIVE(X) "cmp " X ", r11\n it gt\n movgt " X ", r11\n"
+#define RAOT_SCALE_CAPPED(X) "cmp " X ", r11\n it gt\n movgt " X ", r11\n"
+#define RAOT_SCALE_BOUNDED(X) RAOT_SCALE_POSITIVE(X) RAOT_SCALE_CAPPED(X)
+#define RAOT_SCALE_EACH(FORM, A, B, C, D, BY) \
+    FORM " " A ", " A BY "\n" FORM " " B ", " B BY "\n" \
+    FORM " " C ", " C BY "\n" FORM " " D ", " D BY "\n"
+#define RAOT_SCALE_FOUR(A, B, C, D) \
+    RAOT_SCALE_EACH("vcvt.f32.s32", A, B, C, D, "") RAOT_SCALE_EACH("vmul.f32", A, B, C, D, ", s8") \
+    RAOT_SCALE_EACH("vmul.f32", A, B, C, D, ", s9") RAOT_SCALE_EACH("vadd.f32", A, B, C, D, ", s10")
+#define RAOT_SCALE_STORE(A, B, C, D, LIMITED) \
+    "vmov r4, r5, " A ", " B "\n vmov r6, r7, " C ", " D "\n" \
+    LIMITED("r4") LIMITED("r5") LIMITED("r6") LIMITED("r7") \
+    "str r4, [r12]\n str r5, [r12, r8]\n str r6, [r12, r8, lsl #1]\n str r7, [r12, r10]\n" \
+    "add r12, r12, r8, lsl #2\n"
 
 /*
- * Four sums in a step. Floats that are neither negative nor NaN are compared as their bits. The
- * result is 0 if all scales and biases are finite, else NaN.
+ * Eight sums in a step, and then four. Floats that are not NaN are compared with a positive limit
+ * as their bits. The result is 0 if all scales and biases are finite, else NaN.
  *
  *     r0, r1, r12, lr   results and sums of a line, and of a step
  *     r2                remaining steps
  *     r4 to r7          results
  *     r8, r10, r11      step and three steps in bytes, high
- *     s0 to s3          sums; s4 to s6: scale, by, bias; s7, s8: the result, 0
+ *     s0 to s7          sums; s8 to s10: scale, by, bias; s11, s12: the result, 0
  */
 #define RAOT_SCALE_BLOCKS_OF(NAME, LIMITED) \
     RAOT_NAKED static uint32_t raot_scale_blocks_##NAME( \
@@ -123,46 +135,52 @@ struct raot_scale_blocks {
         RAOT_ARGUMENT struct raot_scale_blocks *sizes) \
     { \
         __asm volatile( \
-            "push {r4-r8, r10, r11, lr}\n ldrd r8, r11, [r3, #24]\n vldr s5, [r3, #44]\n" \
-            "add r10, r8, r8, lsl #1\n movs r4, #0\n vmov s7, r4\n vmov s8, r4\n" \
-            "1: ldrd r4, r5, [r3]\n ldrd r6, r7, [r3, #8]\n vldr s4, [r4]\n vldr s6, [r5]\n" \
+            "push {r4-r8, r10, r11, lr}\n ldrd r8, r11, [r3, #24]\n vldr s9, [r3, #44]\n" \
+            "add r10, r8, r8, lsl #1\n movs r4, #0\n vmov s11, r4\n vmov s12, r4\n" \
+            "1: ldrd r4, r5, [r3]\n ldrd r6, r7, [r3, #8]\n vldr s8, [r4]\n vldr s10, [r5]\n" \
             "add r4, r6\n add r5, r7\n strd r4, r5, [r3]\n" \
-            "vmla.f32 s7, s4, s8\n vmla.f32 s7, s6, s8\n" \
-            "mov r12, r0\n mov lr, r1\n ldr r2, [r3, #32]\n cmp r2, #0\n beq 3f\n" \
-            "2: vldmia lr!, {s0-s3}\n" \
-            "vcvt.f32.s32 s0, s0\n vcvt.f32.s32 s1, s1\n" \
-            "vcvt.f32.s32 s2, s2\n vcvt.f32.s32 s3, s3\n" \
-            "vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s4\n" \
-            "vmul.f32 s2, s2, s4\n vmul.f32 s3, s3, s4\n" \
-            "vmul.f32 s0, s0, s5\n vmul.f32 s1, s1, s5\n" \
-            "vmul.f32 s2, s2, s5\n vmul.f32 s3, s3, s5\n" \
-            "vadd.f32 s0, s0, s6\n vadd.f32 s1, s1, s6\n" \
-            "vadd.f32 s2, s2, s6\n vadd.f32 s3, s3, s6\n" \
-            "vmov r4, r5, s0, s1\n vmov r6, r7, s2, s3\n" \
-            LIMITED("r4") LIMITED("r5") LIMITED("r6") LIMITED("r7") \
-            "str r4, [r12]\n str r5, [r12, r8]\n" \
-            "str r6, [r12, r8, lsl #1]\n str r7, [r12, r10]\n" \
-            "add r12, r12, r8, lsl #2\n subs r2, #1\n bgt 2b\n" \
-            "3: ldr r2, [r3, #36]\n cbz r2, 5f\n" \
-            "4: vldmia lr!, {s0}\n vcvt.f32.s32 s0, s0\n vmul.f32 s0, s0, s4\n" \
-            "vmul.f32 s0, s0, s5\n vadd.f32 s0, s0, s6\n vmov r4, s0\n" LIMITED("r4") \
+            "vmla.f32 s11, s8, s12\n vmla.f32 s11, s10, s12\n" \
+            "mov r12, r0\n mov lr, r1\n ldr r2, [r3, #32]\n cmp r2, #0\n beq.w 3f\n" \
+            "2: vldmia lr!, {s0-s7}\n" \
+            RAOT_SCALE_FOUR("s0", "s1", "s2", "s3") RAOT_SCALE_FOUR("s4", "s5", "s6", "s7") \
+            RAOT_SCALE_STORE("s0", "s1", "s2", "s3", LIMITED) \
+            RAOT_SCALE_STORE("s4", "s5", "s6", "s7", LIMITED) \
+            "subs r2, #1\n bgt.w 2b\n"); \
+        /* C compilers need not take longer texts than 4095 characters. */ \
+        __asm volatile( \
+            "3: ldr r2, [r3, #36]\n cmp r2, #0\n beq 5f\n subs r2, #4\n bge 6f\n adds r2, #4\n" \
+            "4: vldmia lr!, {s0}\n vcvt.f32.s32 s0, s0\n vmul.f32 s0, s0, s8\n" \
+            "vmul.f32 s0, s0, s9\n vadd.f32 s0, s0, s10\n vmov r4, s0\n" LIMITED("r4") \
             "str r4, [r12]\n add r12, r8\n subs r2, #1\n bgt 4b\n" \
             "5: ldrd r4, r5, [r3, #16]\n add r0, r4\n add r1, r5\n" \
-            "ldr r4, [r3, #40]\n subs r4, #1\n str r4, [r3, #40]\n bgt 1b\n" \
-            "vmov r0, s7\n pop {r4-r8, r10, r11, pc}\n"); \
+            "ldr r4, [r3, #40]\n subs r4, #1\n str r4, [r3, #40]\n bgt.w 1b\n" \
+            "vmov r0, s11\n pop {r4-r8, r10, r11, pc}\n" \
+            "6: vldmia lr!, {s0-s3}\n" RAOT_SCALE_FOUR("s0", "s1", "s2", "s3") \
+            RAOT_SCALE_STORE("s0", "s1", "s2", "s3", LIMITED) "cmp r2, #0\n bgt 4b\n b 5b\n"); \
     }
 RAOT_SCALE_BLOCKS_OF(free, RAOT_SCALE_FREE)
 RAOT_SCALE_BLOCKS_OF(positive, RAOT_SCALE_POSITIVE)
+RAOT_SCALE_BLOCKS_OF(capped, RAOT_SCALE_CAPPED)
 RAOT_SCALE_BLOCKS_OF(bounded, RAOT_SCALE_BOUNDED)
 /* clang-format on */
 
+static inline uint32_t raot_scale_limited(float *out, const int32_t *sums, int low, int high,
+                                          struct raot_scale_blocks *sizes)
+{
+    if (low == 0) {
+        return raot_scale_blocks_capped(out, sums, 0, sizes);
+    }
+    return high == 0 ? raot_scale_blocks_positive(out, sums, 0, sizes)
+                     : raot_scale_blocks_bounded(out, sums, 0, sizes);
+}
+
 /* Whether the lines are done. Finite operands give no NaN where the factor is not 0. */
-#define RAOT_SCALE_ALL(out, sums, sizes)                                                        \
-    (by[1] == -RAOT_INFINITY && by[2] == RAOT_INFINITY                                          \
-         ? (raot_scale_blocks_free(out, sums, 0, sizes), 1)                                     \
-         : raot_bitsf(by[1]) == 0u && by[2] > 0.0f && by[0] != 0.0f && by[0] - by[0] == 0.0f && \
-               (by[2] == RAOT_INFINITY ? raot_scale_blocks_positive(out, sums, 0, sizes)        \
-                                       : raot_scale_blocks_bounded(out, sums, 0, sizes)) == 0u)
+#define RAOT_SCALE_ALL(out, sums, sizes)                                           \
+    (by[1] == -RAOT_INFINITY && by[2] == RAOT_INFINITY                             \
+         ? (raot_scale_blocks_free(out, sums, 0, sizes), 1)                        \
+         : (by[1] == -RAOT_INFINITY || raot_bitsf(by[1]) == 0u) && by[2] > 0.0f && \
+               by[0] != 0.0f && by[0] - by[0] == 0.0f &&                           \
+               raot_scale_limited(out, sums, by[1] == 0.0f, by[2] < RAOT_INFINITY, sizes) == 0u)
 #endif
 
 #define RAOT_SCALE_LINE                                             \
@@ -192,7 +210,7 @@ raot_scale_lines_f32_unpacked(float *out, const int32_t *sums, const float *scal
     struct raot_scale_blocks sizes = {
         scale,         bias,         4 * scale_step, 4 * bias_step,
         4 * line_step, 4 * sum_line, 4 * step,       (int32_t)raot_bitsf(by[2]),
-        count / 4,     count % 4,    lines,          by[0],
+        count / 8,     count % 8,    lines,          by[0],
     };
     if (RAOT_SCALE_ALL(out, sums, &sizes)) {
         return;
