@@ -21,6 +21,17 @@ MICRO_KERNELS = (
     *micro_kernels(
         HEADER,
         """count 0..~70
+        kernel @raot_greatest_f32(%x: f32[count]) -> (%bits: i32[1]) {
+          local most: i32 = 0:i32
+          for i in 0..count {
+            most = max(most, cast(%x[i], i32, bits))
+          }
+          %bits[0] = most
+        }""",
+    ),
+    *micro_kernels(
+        HEADER,
+        """count 0..~70
         kernel @raot_range_f32(%x: f32[count]) -> (%bits: i32[2]) {
           local high: i32 = 0:i32
           local low: u32 = 0:u32

@@ -3,7 +3,7 @@
 
     symmetric    the scale is the largest magnitude divided by 127
     asymmetric   -128..127; the range includes 0, and the zero point is a third result
-    positive     the same for values that are not negative: their zero point is -128
+    positive     the same with the zero point -128: values below 0 count as 0
 
 Results are bytes, and for each image a scale, as the kernels of TensorFlow Lite compute them
 (SymmetricQuantizeFloats and AsymmetricQuantizeFloats): values are multiplied by the reciprocal of
@@ -92,11 +92,11 @@ def _by_peak(
     attrs: Quantization, k: KernelBuilder, x: Buffer, image: At, scales: Buffer
 ) -> tuple[Local, Expr | None]:
     bits = k.local("bits", DType.I32, Lit(0, DType.I32))
-    with k.loops(*x.shape[1:]) as place:
-        magnitude = binary("&", Cast(x[(*image, *place)], DType.I32, "bits"), MAGNITUDE)
-        k.assign(bits, apply("max", bits, magnitude))
-    peak = k.local("peak", DType.F32, Cast(bits, DType.F32, "bits"))
     symmetric = attrs.form == "symmetric"
+    with k.loops(*x.shape[1:]) as place:
+        value: Expr = Cast(x[(*image, *place)], DType.I32, "bits")
+        k.assign(bits, apply("max", bits, binary("&", value, MAGNITUDE) if symmetric else value))
+    peak = k.local("peak", DType.F32, Cast(bits, DType.F32, "bits"))
     most, one = float(HIGH if symmetric else STEPS), Lit(1.0, DType.F32)
     empty = binary("==", peak, 0.0)
     scale = k.local("scale", DType.F32, Select(empty, one, binary("/", peak, most)))
@@ -168,7 +168,8 @@ def reference(attrs: Quantization, x: Array) -> tuple[Array, ...]:
             scale = step.astype(np.float32)
             inverse = one / scale
         else:
-            peak = np.abs(x).max(axis=axes, initial=np.float32(0))
+            magnitude = np.where(np.signbit(x), 0, x) if attrs.form == "positive" else np.abs(x)
+            peak = magnitude.max(axis=axes, initial=np.float32(0))
             most = np.float32(HIGH if attrs.form == "symmetric" else STEPS)
             scale = np.where(peak == 0, one, peak / most).astype(np.float32)
             inverse = most / np.where(peak == 0, most, peak)
@@ -200,15 +201,9 @@ def samples(rng: np.random.Generator) -> list[Sample]:
     border = {"before": (0, 1, 0, 0), "after": (0, 0, 2, 0)}
     found = []
     for form in FORMS:
-
-        def fit(x: Array, form: str = form) -> Array:
-            return np.abs(x) if form == "positive" else x
-
         attrs = {"form": form}
-        found += [
-            Sample((fit(x.astype(np.float32)),), attrs) for x in (rows, halves, -halves, special)
-        ]
-        found += [Sample((fit(image(2, 5, 3, 4)),), attrs | border, symbolic=False)]
+        found += [Sample((x.astype(np.float32),), attrs) for x in (rows, halves, -halves, special)]
+        found += [Sample((image(2, 5, 3, 4),), attrs | border, symbolic=False)]
         found += [Sample((np.zeros((2, 0), np.float32),), attrs, symbolic=False)]
     return found
 

@@ -14,7 +14,14 @@ from relax_aot.ir.check import problems
 from relax_aot.ir.graph import Module
 from relax_aot.ops import deduce
 from relax_aot.plugins import OURS, Plugin, plugins, refuse_twice
-from relax_aot.transforms import drop_dead, drop_noop, fold_constants, integers, reassociate
+from relax_aot.transforms import (
+    drop_dead,
+    drop_noop,
+    drop_relu,
+    fold_constants,
+    integers,
+    reassociate,
+)
 
 Pass = Callable[[Module], Module]
 
@@ -23,6 +30,7 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("integers", integers.run),
     ("fold_constants", fold_constants.run),
     ("drop_noop", drop_noop.run),
+    ("drop_relu", drop_relu.run),
     ("drop_dead", drop_dead.run),
 )
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranges of floats, and the quantization of floats to bytes by them, by micro-kernels.
 
-Loops that find the largest magnitude of an array, or its greatest and its lowest value, as bits of
-floats, read lines of contiguous elements. So do loops that multiply each element by a factor, add
-an offset, round halves away from 0 and limit the result to the range of a byte. Where compilers
-make no vectors, loops do so, too, that divide each element and take the lowest byte of a sum whose
-lowest bits are the nearest integer.
+Loops that find the largest magnitude of an array, its greatest value, or its greatest and its
+lowest one, as bits of floats, read lines of contiguous elements. So do loops that multiply each
+element by a factor, add an offset, round halves away from 0 and limit the result to the range of a
+byte. Where compilers make no vectors, loops do so, too, that divide each element and take the
+lowest byte of a sum whose lowest bits are the nearest integer.
 """
 
 from __future__ import annotations
@@ -169,9 +169,11 @@ def match(stmt: For, w: Writer, context: Context) -> Emit | None:
     match body:
         case (Store() as store,):
             return _quantized(loops, store, w) or _divided(loops, store, w, context.target)
-        case (Assign() as peak,):
-            load = _compared(peak, DType.I32, magnitude=True)
-            return None if load is None else _ranged(loops, [peak], "peak", load, w)
+        case (Assign() as one,):
+            for name, magnitude in (("peak", True), ("greatest", False)):
+                load = _compared(one, DType.I32, magnitude=magnitude)
+                if load is not None:
+                    return _ranged(loops, [one], name, load, w)
         case (Assign() as high, Assign() as low):
             load = _compared(high, DType.I32)
             both = load is not None and load == _compared(low, DType.U32)

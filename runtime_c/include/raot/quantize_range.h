@@ -3,6 +3,7 @@
  * quantize_range.h - ranges of floats, and quantization of floats to bytes by them.
  *
  *     raot_peak_f32       the bits of the largest magnitude
+ *     raot_greatest_f32   the bits of the greatest float, 0 if none is positive
  *     raot_range_f32      the bits of the greatest float (0 if none is positive), and of the lowest
  *                         one (those of the greatest if none is negative)
  *     raot_quantize_row_s8  out[i] = x[i] / by[0], rounded to nearest, halves to even: the lowest
@@ -33,6 +34,15 @@
         x += 4;                                                             \
     }                                                                       \
     bits = vmaxvq_u32(0u, most) >> 1;
+#define RAOT_GREATEST(bits)                                   \
+    int32x4_t high = vdupq_n_s32(0);                          \
+    for (; count > 0; count -= 4) {                           \
+        const mve_pred16_t some = vctp32q((uint32_t)count);   \
+        const float32x4_t value = vldrwq_z_f32(x, some);      \
+        high = vmaxq_s32(high, vreinterpretq_s32_f32(value)); \
+        x += 4;                                               \
+    }                                                         \
+    bits = vmaxvq_s32(0, high);
 #define RAOT_RANGE(greatest, lowest)                          \
     int32x4_t high = vdupq_n_s32(0);                          \
     uint32x4_t low = vdupq_n_u32(0u);                         \
@@ -61,47 +71,70 @@
 #if defined(RAOT_ASM_THUMB) && defined(RAOT_DSP) && defined(__ARM_FP) && (__ARM_FP & 4)
 #define RAOT_QUANTIZE_RANGE_BLOCKS 1
 /* clang-format off */
-#define RAOT_PEAK_ONE(X) "cmp r0, " X ", lsl #1\n it lo\n lsllo r0, " X ", #1\n"
-/* Four magnitudes in a step, without their sign and doubled. Few are greater than all before. */
-RAOT_NAKED static uint32_t raot_peak_blocks(RAOT_ARGUMENT const float *x,
-                                           RAOT_ARGUMENT int32_t blocks)
-{
-    __asm volatile(
-        "push {r4, r5, r6, lr}\n mov r2, r0\n movs r0, #0\n"
-        "1: ldmia r2!, {r3, r4, r5, r6}\n cmp r0, r3, lsl #1\n ittt hs\n cmphs r0, r4, lsl #1\n"
-        "cmphs r0, r5, lsl #1\n cmphs r0, r6, lsl #1\n blo 3f\n"
-        "2: subs r1, #1\n bgt 1b\n"
-        "pop {r4, r5, r6, pc}\n"
-        "3:\n" RAOT_PEAK_ONE("r3") RAOT_PEAK_ONE("r4") RAOT_PEAK_ONE("r5") RAOT_PEAK_ONE("r6")
-        "b 2b\n");
-}
+/*
+ * Eight floats in a step. Few are greater than all before.
+ *
+ *     r0, r1, r2          the greatest so far, remaining blocks, floats
+ *     r3 to r8, r10, r11  floats
+ */
+#define RAOT_GREATEST_ONE(X, SHIFT, LESS) \
+    "cmp r0, " X SHIFT "\n it " LESS "\n mov" LESS " r0, " X SHIFT "\n"
+#define RAOT_GREATEST_TWO(A, B, SHIFT, LESS) \
+    RAOT_GREATEST_ONE(A, SHIFT, LESS) RAOT_GREATEST_ONE(B, SHIFT, LESS)
+#define RAOT_GREATEST_BLOCKS(NAME, SHIFT, LESS, NOT) \
+    RAOT_NAKED static uint32_t raot_##NAME##_blocks(RAOT_ARGUMENT const float *x, \
+                                                    RAOT_ARGUMENT int32_t blocks) \
+    { \
+        __asm volatile( \
+            "push {r4-r8, r10, r11, lr}\n mov r2, r0\n movs r0, #0\n" \
+            "1: ldmia r2!, {r3-r8, r10, r11}\n cmp r0, r3" SHIFT "\n itttt " NOT "\n" \
+            "cmp" NOT " r0, r4" SHIFT "\n cmp" NOT " r0, r5" SHIFT "\n" \
+            "cmp" NOT " r0, r6" SHIFT "\n cmp" NOT " r0, r7" SHIFT "\n ittt " NOT "\n" \
+            "cmp" NOT " r0, r8" SHIFT "\n cmp" NOT " r0, r10" SHIFT "\n" \
+            "cmp" NOT " r0, r11" SHIFT "\n b" LESS " 3f\n" \
+            "2: subs r1, #1\n bgt 1b\n" \
+            "pop {r4-r8, r10, r11, pc}\n" \
+            "3:\n" RAOT_GREATEST_TWO("r3", "r4", SHIFT, LESS) \
+            RAOT_GREATEST_TWO("r5", "r6", SHIFT, LESS) \
+            RAOT_GREATEST_TWO("r7", "r8", SHIFT, LESS) \
+            RAOT_GREATEST_TWO("r10", "r11", SHIFT, LESS) "b 2b\n"); \
+    }
+/* Magnitudes without their sign, and doubled; floats as signed integers. */
+RAOT_GREATEST_BLOCKS(peak, ", lsl #1", "lo", "hs")
+RAOT_GREATEST_BLOCKS(greatest, "", "lt", "ge")
 
 /*
- *     r0, r1, r2, r3   results, floats, remaining blocks, factor and offset
+ *     r0, r1, r2, r3   results, floats, remaining blocks of eight, factor and offset
  *     r4 to r7         four values in seven bits of fraction
  *     r8, r10          step, three steps
  *     r11              2^25 + 1: the upper word of a rounded product is the nearest integer, for
  *                      halves the one away from 0, because their product exceeds the middle
  */
 #define RAOT_QUANTIZE_WHOLE(X) "smmulr " X ", " X ", r11\n ssat " X ", #8, " X "\n"
+#define RAOT_QUANTIZE_EACH(FORM, X, BY) FORM " " X ", " X ", " BY "\n"
+#define RAOT_QUANTIZE_ALL(FORM, A, B, C, D, BY) \
+    RAOT_QUANTIZE_EACH(FORM, A, BY) RAOT_QUANTIZE_EACH(FORM, B, BY) \
+    RAOT_QUANTIZE_EACH(FORM, C, BY) RAOT_QUANTIZE_EACH(FORM, D, BY)
+#define RAOT_QUANTIZE_PRODUCTS(A, B, C, D) \
+    RAOT_QUANTIZE_ALL("vmul.f32", A, B, C, D, "s8") RAOT_QUANTIZE_ALL("vadd.f32", A, B, C, D, "s9") \
+    RAOT_QUANTIZE_ALL("vcvt.s16.f32", A, B, C, D, "#7")
+#define RAOT_QUANTIZE_FOUR(A, B, C, D) \
+    "vmov r4, r5, " A ", " B "\n vmov r6, r7, " C ", " D "\n" \
+    RAOT_QUANTIZE_WHOLE("r4") RAOT_QUANTIZE_WHOLE("r5") \
+    RAOT_QUANTIZE_WHOLE("r6") RAOT_QUANTIZE_WHOLE("r7") \
+    "strb r4, [r0]\n strb r5, [r0, r8]\n strb r6, [r0, r8, lsl #1]\n strb r7, [r0, r10]\n" \
+    "add r0, r0, r8, lsl #2\n"
 RAOT_NAKED static void raot_quantize_range_blocks(RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const float *x,
                                            RAOT_ARGUMENT int32_t blocks,
                                            RAOT_ARGUMENT const float *by,
                                            RAOT_ARGUMENT int32_t step)
 {
     __asm volatile(
-        "push {r4-r8, r10, r11, lr}\n ldr r8, [sp, #32]\n vldmia r3, {s4, s5}\n"
+        "push {r4-r8, r10, r11, lr}\n ldr r8, [sp, #32]\n vldmia r3, {s8, s9}\n"
         "add r10, r8, r8, lsl #1\n mov r11, #0x02000000\n add r11, #1\n"
-        "1: vldmia r1!, {s0-s3}\n"
-        "vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s4\n vmul.f32 s2, s2, s4\n vmul.f32 s3, s3, s4\n"
-        "vadd.f32 s0, s0, s5\n vadd.f32 s1, s1, s5\n vadd.f32 s2, s2, s5\n vadd.f32 s3, s3, s5\n"
-        "vcvt.s16.f32 s0, s0, #7\n vcvt.s16.f32 s1, s1, #7\n"
-        "vcvt.s16.f32 s2, s2, #7\n vcvt.s16.f32 s3, s3, #7\n"
-        "vmov r4, r5, s0, s1\n vmov r6, r7, s2, s3\n"
-        RAOT_QUANTIZE_WHOLE("r4") RAOT_QUANTIZE_WHOLE("r5")
-        RAOT_QUANTIZE_WHOLE("r6") RAOT_QUANTIZE_WHOLE("r7")
-        "strb r4, [r0]\n strb r5, [r0, r8]\n strb r6, [r0, r8, lsl #1]\n strb r7, [r0, r10]\n"
-        "add r0, r0, r8, lsl #2\n"
+        "1: vldmia r1!, {s0-s7}\n"
+        RAOT_QUANTIZE_PRODUCTS("s0", "s1", "s2", "s3") RAOT_QUANTIZE_PRODUCTS("s4", "s5", "s6", "s7")
+        RAOT_QUANTIZE_FOUR("s0", "s1", "s2", "s3") RAOT_QUANTIZE_FOUR("s4", "s5", "s6", "s7")
         "subs r2, #1\n bgt 1b\n"
         "pop {r4-r8, r10, r11, pc}\n");
 }
@@ -151,24 +184,38 @@ static inline int8_t raot_quantize_one(float x, float factor, float offset)
     for (int32_t i = 0; i < count; i++) {                        \
         out[i * step] = raot_quantize_one(x[i], factor, offset); \
     }
+#define RAOT_GREATEST_ONES(bits)                         \
+    /*@ loop unroll 4096; */                             \
+    for (; count > 0; count--) {                         \
+        const int32_t value = (int32_t)raot_bitsf(*x++); \
+        bits = value > bits ? value : bits;              \
+    }
 #if defined(RAOT_QUANTIZE_RANGE_BLOCKS)
 #define RAOT_PEAK(bits)                             \
-    if (count >= 4) {                               \
-        bits = raot_peak_blocks(x, count / 4) >> 1; \
-        x += count / 4 * 4;                         \
-        count %= 4;                                 \
+    if (count >= 8) {                               \
+        bits = raot_peak_blocks(x, count / 8) >> 1; \
+        x += count / 8 * 8;                         \
+        count %= 8;                                 \
     }                                               \
     RAOT_PEAK_ONES(bits)
+#define RAOT_GREATEST(bits)                                 \
+    if (count >= 8) {                                       \
+        bits = (int32_t)raot_greatest_blocks(x, count / 8); \
+        x += count / 8 * 8;                                 \
+        count %= 8;                                         \
+    }                                                       \
+    RAOT_GREATEST_ONES(bits)
 #define RAOT_QUANTIZE_BY                                         \
-    if (count >= 4) {                                            \
-        raot_quantize_range_blocks(out, x, count / 4, by, step); \
-        x += count / 4 * 4;                                      \
-        out += count / 4 * 4 * step;                             \
-        count %= 4;                                              \
+    if (count >= 8) {                                            \
+        raot_quantize_range_blocks(out, x, count / 8, by, step); \
+        x += count / 8 * 8;                                      \
+        out += count / 8 * 8 * step;                             \
+        count %= 8;                                              \
     }                                                            \
     RAOT_QUANTIZE_ONES
 #else
 #define RAOT_PEAK(bits) RAOT_PEAK_ONES(bits)
+#define RAOT_GREATEST(bits) RAOT_GREATEST_ONES(bits)
 #define RAOT_QUANTIZE_BY RAOT_QUANTIZE_ONES
 #endif
 #define RAOT_RANGE(greatest, lowest)                                      \
@@ -186,6 +233,14 @@ __attribute__((noinline, unused)) static void raot_peak_f32(int32_t *bits, const
     uint32_t most_bits = 0u;
     RAOT_PEAK(most_bits)
     *bits = (int32_t)most_bits;
+}
+
+__attribute__((noinline, unused)) static void raot_greatest_f32(int32_t *bits, const float *x,
+                                                                int32_t count)
+{
+    int32_t greatest = 0;
+    RAOT_GREATEST(greatest)
+    *bits = greatest;
 }
 
 __attribute__((noinline, unused)) static void raot_range_f32(int32_t *bits, const float *x,
