@@ -17,10 +17,12 @@ from relax_aot.ir.rewrite import rewrite_module
 from relax_aot.ir.types import DType, TensorType, shape_of
 from relax_aot.scheduling.contraction import (
     Contraction,
+    Weighted,
     collapsed,
     contraction_of,
     weighted,
     with_columns_as_one,
+    with_taken,
 )
 from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.grouped import grouped_of
@@ -57,12 +59,22 @@ def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
         joined = collapsed(found)
         if joined is not found:
             roles = replace(roles, collapsed=weighted(joined, context.constants))
+        forms = [form for form in (_with_taken(roles), roles) if form is not None]
         for strategy in context.target.strategies:
-            if emit := strategy(roles, w, context):
-                return emit
+            for form in forms:
+                if emit := strategy(form, w, context):
+                    return emit
     elif context.target.byte_rows and (emit := byte_rows(found, w, context)):
         return emit
     return partial(w.add, stmt)
+
+
+def _with_taken(roles: Weighted) -> Weighted | None:
+    """`with_taken`, with two loops over positions as one, too."""
+    form = with_taken(roles)
+    if form is None or roles.collapsed is None:
+        return form
+    return replace(form, collapsed=with_taken(roles.collapsed))
 
 
 def schedule_floats(stmt: For, w: Writer, context: Context) -> Emit | None:

@@ -43,7 +43,7 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.names import defined_name
 from relax_aot.ir.parameters import surely, whole
-from relax_aot.ir.rewrite import map_index_dims
+from relax_aot.ir.rewrite import map_exprs, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.nest import (
     Nest,
@@ -386,7 +386,8 @@ class Weighted:
     """An integer contraction of `x` with constant weights `w`, and the roles of its loops.
     `channel` moves w alone, `positions` move x alone (positions of the output), `shared` move
     both or neither. `counts`: iterations of each reduction where no window is clipped.
-    `collapsed`: the same with two loops over positions as one, where there are such."""
+    `collapsed`: the same with two loops over positions as one, where there are such. `taken`: a
+    number of each channel that is known while the model runs, which sums start less."""
 
     shared: tuple[For, ...]
     positions: tuple[For, ...]
@@ -401,6 +402,7 @@ class Weighted:
     w_zero: int
     after: tuple[Stmt, ...]
     collapsed: Weighted | None = None
+    taken: Load | None = None
 
     @property
     def depth(self) -> int:
@@ -512,6 +514,29 @@ def weighted(found: Contraction, constants: frozenset[str]) -> Weighted | None:
     roles = (shared, positions, channels[0] if channels else None, found.reductions, tuple(counts))
     (x_zero, w_zero), sums = found.zeros, (found.sum, found.start)
     return Weighted(*roles, *sums, x, x_zero, w, w_zero, found.after)
+
+
+def with_taken(found: Weighted) -> Weighted | None:
+    """The contraction whose sums start less what is subtracted from each of them, as integers
+    that wrap; None where that is not one number of each channel."""
+    terms = {
+        expr
+        for stmt in found.after
+        for expr in expressions(stmt)
+        if isinstance(expr, Binary) and expr.op == "-" and expr.left == found.sum
+    }
+    taken = next((term.right for term in terms if isinstance(term, Binary)), None)
+    if len(terms) != 1 or not isinstance(taken, Load) or taken.dtype is not DType.I32:
+        return None
+    loops = (*found.shared, *found.positions, *([found.channel] if found.channel else ()))
+    names = {loop.variable for loop in loops if stride(found.w, loop.variable) != 0}
+    moved_by = {name for loop in loops if stride(taken, name := loop.variable) != 0}
+    written = {stmt.buffer for stmt in found.after if isinstance(stmt, Store)}
+    if not moved_by | indexed_by(taken) <= names or taken.buffer in written:
+        return None
+    after = map_exprs(found.after, lambda expr: found.sum if expr in terms else expr)
+    reads = [expr for stmt in found.after for expr in expressions(stmt) if expr == found.sum]
+    return replace(found, after=after, taken=taken) if len(reads) == 1 else None
 
 
 def unclipped(loop: For) -> int | None:

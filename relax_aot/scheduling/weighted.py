@@ -12,7 +12,7 @@ import numpy as np
 
 from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import Buffer, For, Load, Store, expressions
+from relax_aot.ir.loops import Binary, Buffer, For, Load, Store, expressions
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import all_micro_kernels
@@ -167,8 +167,8 @@ class Weights:
         return values.reshape(*values.shape[: len(self.loops)], -1)
 
     def starts(self, data: Arrays, offset: int) -> Array:
-        """The starts of sums, less the contribution of the zero point of x to each. Wraps as
-        sums do. `offset`: what was subtracted from x already."""
+        """The starts of sums as far as they are constants, less the contribution of the zero point
+        of x to each. Wraps as sums do. `offset`: what was subtracted from x already."""
         found = self.found
         folded = self.matrix(data).sum(-1) * (found.x_zero - offset)
         begin = values_of(found.start, self.loops, data).astype(np.int64) - folded
@@ -192,11 +192,28 @@ class Weights:
         return w.constant(Packed(buffer, lambda data: read.pack(matrix(data), len(self.lead))))
 
     def packed_starts(self, w: Writer, offset: int, multiple: int = 1) -> Buffer:
-        """One number per channel, padded to a multiple."""
+        """One number per channel, padded to a multiple: in scratch memory, where it depends on what
+        is known while the model runs."""
         channels = () if self.found.channel is None else (self.found.channels,)
         shape = (*self.lead, *(round_up(count, multiple) for count in channels))
         buffer = self.buffer(w, "bias", DType.I32, shape)
-        return w.constant(Packed(buffer, lambda data: padded(self.starts(data, offset), shape)))
+        w.constant(Packed(buffer, lambda data: padded(self.starts(data, offset), shape)))
+        taken = self.found.taken
+        if taken is None:
+            return buffer
+        made = w.buffer("starts", DType.I32, *shape)
+        with ExitStack() as stack:
+            opened = (w.range(loop.variable, loop.stop) for loop in self.loops)
+            index = tuple(map(stack.enter_context, opened))
+            at = {loop.variable: dim for loop, dim in zip(self.loops, index, strict=True)}
+            w.add(Store(made, index, Binary("-", Load(buffer, index), moved(taken, at))))
+        if channels and shape[-1] > channels[0]:
+            with ExitStack() as stack:
+                opened = (w.range(loop.variable, loop.stop) for loop in self.loops[:-1])
+                index = tuple(map(stack.enter_context, opened))
+                index = (*index, stack.enter_context(w.range("rest", shape[-1], channels[0])))
+                w.add(Store(made, index, Load(buffer, index)))
+        return made
 
     def buffer(self, w: Writer, suffix: str, dtype: DType, shape: Sequence[int]) -> Buffer:
         name = w.fresh(f"{self.found.w.buffer.name}.{suffix}")

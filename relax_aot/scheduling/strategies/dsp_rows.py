@@ -58,7 +58,7 @@ def rows(found: Weighted, w: Writer, context: Context) -> Emit | None:
         return None
     if stride(found.x, found.reductions[0].variable) != 1 or number_of(found.start) != 0:
         return None
-    if not found.has_depth(context.constants) or found.shared:
+    if not found.has_depth(context.constants) or found.shared or found.taken is not None:
         return None
     scaled = _scaled(found)
     if scaled is None:

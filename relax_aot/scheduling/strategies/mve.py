@@ -67,6 +67,8 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Two positions and four channels at a time."""
     if found.channel is None or not found.fits_bytes or not found.has_depth(context.constants):
         return None
+    if found.taken is not None:  # sums start with numbers that are packed with the weights
+        return None
     order, roles = _in_place_order(found), None
     if order is None or _slack(found) != 0:
         roles = roles_on_axis(found)
