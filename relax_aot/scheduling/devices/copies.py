@@ -17,7 +17,17 @@ from itertools import pairwise
 from math import gcd
 
 from relax_aot.ir.axes import LANES
-from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
+from relax_aot.ir.dims import (
+    ZERO,
+    Bounds,
+    Dim,
+    ceildiv,
+    dim_max,
+    dim_min,
+    prove_le,
+    row_major,
+    simplify,
+)
 from relax_aot.ir.loops import (
     Bind,
     Buffer,
@@ -182,12 +192,14 @@ class Side:
 
     def tabulated(self, w: Writer, threads: int) -> Side:
         """The side with memory for a table of places, where it takes less than to compute them: two
-        parts of one pixel share what is computed. All chunks of a thread are of one place then."""
+        parts of one pixel share what is computed. All chunks of a thread are of one place then. The
+        first part needs none."""
         if not self._has_words(w.bounds):
             return self
         count = simplify(ceildiv(extent(self.product.steps), self._entry(w.bounds)), w.bounds)
         alike = self.lines % (threads * self.vector // self.steps) == 0
-        few = count.is_constant and count.constant <= MOST_PLACES
+        several = prove_le(self.steps + 1, extent(self.product.steps), w.bounds)
+        few = several and count.is_constant and count.constant <= MOST_PLACES
         if whole_chunks(self.product.steps, 2 * self.steps, w.bounds) or not (alike and few):
             return self
         return replace(self, places=w.reserve("places", DType.I32, "shared", count, 4))
