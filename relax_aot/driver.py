@@ -22,6 +22,7 @@ from relax_aot import (
     scheduling,
     transforms,
 )
+from relax_aot.binaries.cubin import local_bytes
 from relax_aot.emit.c_names import identifier
 from relax_aot.emit.initial import Initial
 from relax_aot.emit.layers import FUNCTIONS
@@ -461,7 +462,7 @@ def _initial(entries: Entries, board: Board, options: Options) -> Initial:
 def _device(board: Board, options: Options) -> Device:
     assert board.cuda is not None
     return Device(
-        board, board.cuda, nvrtc.cubin, options.emit == "cuda-source", options.weights,
+        board, board.cuda, nvrtc.cubin, local_bytes, options.emit == "cuda-source", options.weights,
         options.optimize, options.numerics, options.further,
     )  # fmt: skip
 

@@ -55,6 +55,11 @@ def read_cubin(data: bytes) -> Cubin:
     return Cubin(abi, sm, tuple(_functions(elf, sm)))
 
 
+def local_bytes(data: bytes) -> dict[str, int]:
+    """Those of a thread, by the kernels that have any."""
+    return {own.name: own.local_bytes for own in read_cubin(data).functions if own.local_bytes}
+
+
 def _functions(elf: ELFFile, sm: int) -> Iterator[DeviceFunction]:
     symbols = elf.get_section_by_name(".symtab")
     assert isinstance(symbols, SymbolTableSection)

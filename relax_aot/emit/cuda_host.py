@@ -42,10 +42,12 @@ _PRODUCT_BYTES = 1280
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What kernels are compiled for: ten times the compute capability, and the major versions of
-    CUDA whose compilers do so; none where the user compiles them."""
+    CUDA whose compilers do so; none where the user compiles them. `roomy`: functions whose threads
+    have more registers than others."""
 
     sm: int
     toolkits: tuple[int, ...]
+    roomy: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def emit_device(
     )
     interface = replace(interface, weights_linked=own.stored.linked)
     context = device_context(plan, interface, own.places)
-    programs, text = _programs([context], interface)
+    programs, text = _programs([context], interface, machine)
     block = _block_bytes(programs, [interface], plan.alignment)
     view = _checking(
         model_view(context, own.stored, (), options, **_chosen(numerics), device_bytes=block)
@@ -111,7 +113,7 @@ def emit_device_entries(
         places = {mine: own.places[one] for mine, one in table.items()}
         contexts.append(device_context(part.plan, interface, places))
     shared = shared_interface(common, [context.interface for context in contexts])
-    programs, text = _programs(contexts, shared)
+    programs, text = _programs(contexts, shared, machine)
     views = [
         _checking(model_view(one, own.stored, (), options, **_chosen(numerics))) for one in contexts
     ]
@@ -155,12 +157,12 @@ def _constants(constants: Sequence[Constant], name: str, alignment: int, form: s
 
 
 def _programs(
-    contexts: Sequence[RunContext], shared: Interface
+    contexts: Sequence[RunContext], shared: Interface, machine: Machine
 ) -> tuple[tuple[DeviceProgram, ...], str]:
     interfaces = [context.interface for context in contexts]
     taken = [name for one in (shared, *interfaces) for name in one.own_functions]
     taken += [name for context in contexts for name in context.symbols.values()]
-    return device_programs(contexts, shared.name, taken)
+    return device_programs(contexts, shared.name, taken, machine.roomy)
 
 
 def _block_bytes(

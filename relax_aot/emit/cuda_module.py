@@ -145,11 +145,15 @@ def device_source(
 
 
 def device_sources(
-    name: str, units: Sequence[Unit], taken: Iterable[str] = ()
+    name: str,
+    units: Sequence[Unit],
+    taken: Iterable[str] = (),
+    roomy: frozenset[str] = frozenset(),
 ) -> tuple[DeviceSource, ...]:
     """One text for several runs: each source has all functions, and the launches of its run.
-    Launches that are the same share a function. No function has a name in `taken`."""
-    made = _Made(Names([*WORDS, *taken]))
+    Launches that are the same share a function. No function has a name in `taken`; of those in
+    `roomy`, a processor holds one block less, so that threads have more registers."""
+    made = _Made(Names([*WORDS, *taken]), roomy)
     found, micro = [], set[str]()
     for unit in units:
         kernels = [fold_kernel(kernel, unit.bounds) for kernel in unit.kernels]
@@ -171,9 +175,10 @@ def device_sources(
 class _Made:
     """The functions so far."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, roomy: frozenset[str]) -> None:
         self.functions: dict[str, FunctionView] = {}
         self._names = names
+        self._roomy = roomy
         self._known: dict[tuple[Kernel, object], tuple[str, tuple[str, ...]]] = {}
 
     def launch(self, unit: Unit, kernel: Kernel, launch: Launch, number: int) -> DeviceLaunch:
@@ -213,7 +218,7 @@ class _Made:
             c_text = named.get(one.given, {}).get(one.name, one.name)
             texts.append(f"{one.type}{space}{'__restrict__ ' * alone}{c_text}")
         resident = RESIDENT if array_registers(own) <= ARRAYS else RESIDENT // 2
-        blocks = max(1, resident // launch.threads)
+        blocks = max(1, resident // launch.threads - (c_name in self._roomy))
         signature = (
             f'extern "C" __global__ void __launch_bounds__({launch.threads}, {blocks})'
             f" {c_name}({', '.join(texts)})"

@@ -40,15 +40,19 @@ class DeviceProgram:
 
 
 def device_programs(
-    contexts: Sequence[RunContext], name: str, taken: Sequence[str]
+    contexts: Sequence[RunContext],
+    name: str,
+    taken: Sequence[str],
+    roomy: frozenset[str] = frozenset(),
 ) -> tuple[tuple[DeviceProgram, ...], str]:
     """The runs of a model or of its entries, and the text of all functions. `taken` are names that
-    no function may have. After a failure the runs behind it leave, whatever entry they are of."""
+    no function may have, and `roomy` those of functions whose threads have more registers. After a
+    failure the runs behind it leave, whatever entry they are of."""
     fallible = any(_fallible(context.plan) for context in contexts)
     slots = [Slots.of(context) for context in contexts]
     pairs = list(zip(contexts, slots, strict=True))
     units = [_unit(context, Frame(fallible, one.sizes)) for context, one in pairs]
-    sources = device_sources(name, units, taken)
+    sources = device_sources(name, units, taken, roomy)
     functions = [one.c_name for each in sources for made in each.launches.values() for one in made]
     symbols = [c_name for context in contexts for c_name in context.symbols.values()]
     names = Names([*taken, *functions, *symbols])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relax_aot.emit.cuda_host import Machine, emit_device, emit_device_entries
 from relax_aot.emit.entries import Part
@@ -33,6 +33,8 @@ _ROW = 24
 
 Compile = Callable[[str, str, int, int], bytes]
 """CUDA C++, the name of its file, ten times a compute capability, a toolkit -> a cubin."""
+Spilled = Callable[[bytes], Mapping[str, int]]
+"""A cubin -> the bytes of local memory of a thread, by the functions that have any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,13 @@ class CubinView:
 @dataclass(frozen=True, slots=True)
 class Device:
     """What the kernels of a project are made for; `compile_kernels` makes their machine code,
-    unless `source_only` leaves that to the user. The other options are those of the command line,
-    `further` as the header lists them."""
+    which `spilled` reads, unless `source_only` leaves that to the user. The other options are those
+    of the command line, `further` as the header lists them."""
 
     board: Board
     cuda: Cuda
     compile_kernels: Compile
+    spilled: Spilled
     source_only: bool
     weights: str
     optimize: str
@@ -75,11 +78,14 @@ class Device:
 def assemble_device(module: Module, plan: Plan, name: str, device: Device) -> Project:
     """The project of one model."""
     board = device.board
-    sources = emit_device(
-        plan, name, device.machine, device.weights, meanings(module), numerics=device.numerics,
-        options=device.options,
+    sources, cubins = _compiled(
+        device,
+        lambda machine: emit_device(
+            plan, name, machine, device.weights, meanings(module), numerics=device.numerics,
+            options=device.options,
+        ),
     )  # fmt: skip
-    files = _files(device, sources, [(plan, sources.interface)], {"": sources.interface})
+    files = _files(device, sources, cubins, [(plan, sources.interface)], {"": sources.interface})
     return Project(
         sources.interface.name, files, module, plan, sources.interface, board,
         sources.const_bytes, _units(sources), sources.view, launches=sources.launches,
@@ -89,15 +95,18 @@ def assemble_device(module: Module, plan: Plan, name: str, device: Device) -> Pr
 def assemble_device_entries(parts: Sequence[Compiled], name: str, device: Device) -> EntriesProject:
     """The project of several entries."""
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
-    sources = emit_device_entries(
-        emitted, name, device.machine, device.weights, numerics=device.numerics,
-        options=device.options,
+    sources, cubins = _compiled(
+        device,
+        lambda machine: emit_device_entries(
+            emitted, name, machine, device.weights, numerics=device.numerics,
+            options=device.options,
+        ),
     )  # fmt: skip
     interfaces = {
         part.name: view.interface for part, view in zip(parts, sources.entries, strict=True)
     }
     planned = list(zip((part.plan for part in parts), interfaces.values(), strict=True))
-    files = _files(device, sources, planned, interfaces)
+    files = _files(device, sources, cubins, planned, interfaces)
     return entries_project(parts, sources, files, device.board, _units(sources))
 
 
@@ -107,19 +116,58 @@ def _units(sources: Sources) -> tuple[str, ...]:
     return (f"{name}.c", f"{name}_cubin.c", *stored)
 
 
+def _compiled(
+    device: Device, emitted: Callable[[Machine], Sources]
+) -> tuple[Sources, Mapping[int, bytes]]:
+    """The sources, and the machine code that each toolkit makes of them. A function that spills
+    registers is made again with more of them, where it spills less then: arrays that are indexed by
+    variables stay in local memory."""
+    machine = device.machine
+    sources = emitted(machine)
+    cubins = _cubins(device, sources)
+    before = _spilled(device, cubins)
+    if not before:
+        return sources, cubins
+    roomy = emitted(replace(machine, roomy=frozenset(before)))
+    made = _cubins(device, roomy)
+    after = _spilled(device, made)
+    fewer = frozenset(name for name, count in before.items() if after.get(name, 0) < count)
+    if not fewer:
+        return sources, cubins
+    if len(fewer) < len(before):
+        roomy = emitted(replace(machine, roomy=fewer))
+        made = _cubins(device, roomy)
+    return roomy, made
+
+
+def _cubins(device: Device, sources: Sources) -> dict[int, bytes]:
+    name = sources.view.name
+    text = sources.files[f"{name}.cu"]
+    return {
+        toolkit: device.compile_kernels(text, name, device.cuda.sm, toolkit)
+        for toolkit in device.toolkits
+    }
+
+
+def _spilled(device: Device, cubins: Mapping[int, bytes]) -> dict[str, int]:
+    """The most local bytes of each function."""
+    found: dict[str, int] = {}
+    for cubin in cubins.values():
+        for name, count in device.spilled(cubin).items():
+            found[name] = max(count, found.get(name, 0))
+    return found
+
+
 def _files(
     device: Device,
     sources: Sources,
+    cubins: Mapping[int, bytes],
     planned: Sequence[tuple[Plan, Interface]],
     interfaces: Mapping[str, Interface],
 ) -> dict[str, bytes]:
     view, name, board = sources.view, sources.view.name, device.board
     texts = dict(sources.files)
     needs = needs_of(board, planned, sources.const_bytes)
-    cubins = {
-        toolkit: device.compile_kernels(texts[f"{name}.cu"], name, device.cuda.sm, toolkit)
-        for toolkit in device.toolkits
-    }
     rows = tuple(CubinView(toolkit, _rows(cubin)) for toolkit, cubin in cubins.items())
     texts[f"{name}_cubin.c"] = render(
         "cuda/cubin.c.j2", model=view, capability=device.cuda.capability, sm=device.cuda.sm,

@@ -63,6 +63,31 @@ def test_products_of_matrices_of_4096_by_4096_fit(kind: str) -> None:
     assert driver.compile_model(model, "cuda-sm90", options).files
 
 
+def test_functions_that_spill_are_made_with_more_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not those of arrays in local memory, which more registers do not help."""
+
+    def blocks(text: str) -> dict[str, int]:
+        found = re.findall(r"__launch_bounds__\(\d+, (\d+)\) (\w+)\(", text)
+        return {name: int(count) for count, name in found}
+
+    def local_bytes(cubin: bytes) -> dict[str, int]:
+        spills = blocks(cubin.decode())["softmax_y"] > 1
+        return {"relu_a": 16} | ({"softmax_y": 8} if spills else {})
+
+    monkeypatch.setattr(driver.nvrtc, "cubin", lambda text, name, sm, toolkit: text.encode())
+    monkeypatch.setattr(driver, "local_bytes", local_bytes)
+    text = "f (float[n, 64] x) => (float[n, 64] a, float[n, 64] y) { a = Relu(x)\n y = Softmax(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    bounds = {"n": (1, 64)}
+    made, plain = (
+        driver.compile_model(model, "jetson-orin-nano", Options(bounds=bounds, name="f", emit=emit))
+        for emit in ("cubin", "cuda-source")
+    )
+    found, before = (blocks(project.files["f.cu"].decode()) for project in (made, plain))
+    assert before["softmax_y"] > 1
+    assert found == {**before, "softmax_y": 1}
+
+
 DIGESTS = """
 import hashlib, sys
 from relax_aot import driver

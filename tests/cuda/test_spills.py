@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import relax_aot as rx
 from relax_aot.binaries.cubin import read_cubin
@@ -54,6 +57,54 @@ def test_a_model_of_small_products_spills_nothing(board: str) -> None:
 def test_a_model_of_bytes_spills_nothing(board: str, shared_models: Path) -> None:
     model = shared_models / "resnet8_int8_qdq.onnx"
     project = rx.compile(model, board=board, emit="cuda-source").built
+    cuda = load_board(board).cuda
+    assert cuda is not None
+    text = project.files[f"{project.name}.cu"].decode()
+    for toolkit in cuda.toolkits:
+        assert spilled(text, project.name, cuda.sm, toolkit) == {}
+
+
+def convolution(kind: int, form: tuple[int, int, int, int, int], operator: str) -> onnx.ModelProto:
+    """Between two layers of points. `form`: channels, filters, and the size, strides and padding of
+    the window."""
+    channels, filters, size, stride, pad = form
+    first = (filters, channels) if operator == "Conv" else (channels, filters)
+    shapes = {"v": (channels, 16, 1, 1), "w": (*first, size, size), "u": (16, filters, 1, 1)}
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    weights = [numpy_helper.from_array(np.ones(s, dtype), name) for name, s in shapes.items()]
+    window = {"strides": [stride] * 2, "pads": [pad] * 4}
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node(operator, ["b", "w"], ["c"], **window),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("Conv", ["d", "u"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", kind, ["n", 16, "h", "w"])
+    y = helper.make_tensor_value_info("y", kind, ["n", 16, "i", "j"])
+    graph = helper.make_graph(nodes, "convolution", [x], [y], weights)
+    opset = helper.make_opsetid("", 17)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=8)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("board", ["jetson-orin-nano", "cuda-sm90"])
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+@pytest.mark.parametrize(
+    "form",
+    [
+        (3, 24, 3, 1, 1), (8, 24, 4, 2, 1), (24, 24, 3, 1, 1), (32, 24, 3, 2, 1),
+        (24, 40, 5, 1, 2), (32, 64, 2, 2, 0), (40, 96, 4, 2, 1), (64, 64, 3, 1, 1),
+        (64, 128, 3, 2, 1), (9, 33, 7, 2, 3),
+    ],
+)  # fmt: skip
+def test_convolutions_of_any_form_spill_nothing(
+    form: tuple[int, int, int, int, int], kind: int, operator: str, board: str
+) -> None:
+    bounds = {"n": (1, 4), "h": (8, 32), "w": (8, 32)}
+    model = convolution(kind, form, operator)
+    project = rx.compile(model, name="net", board=board, bounds=bounds).built
     cuda = load_board(board).cuda
     assert cuda is not None
     text = project.files[f"{project.name}.cu"].decode()
