@@ -60,6 +60,33 @@ agraph (float[n] x, float limit, int64 most) => (float[n] last, float[rounds, n]
 """)
 
 
+AROUND = parsed("""
+agraph (float[n] x) => (float[n] last, float[n, n] all)
+{
+    true = Constant <value = bool {1}> ()
+    shape = Shape (x)
+    zero = Constant <value = int64 {0}> ()
+    most = Gather (shape, zero)
+    last, all = Loop (most, true, x) <body = body
+        (int64 i, bool going, float[n] a) => (bool more, float[n] b, float[n] row)
+    {
+        b = Tanh (a)
+        more = Identity (true)
+        row = Add (b, x)
+    }>
+}
+""")
+
+
+def test_a_condition_from_around_the_loop_needs_no_size_from_data() -> None:
+    module = rx.load(AROUND, bounds={"n": 5})
+    assert [symbol.name for symbol in module.symbols if not symbol.inner] == ["n"]
+    assert str(module.functions[0].results[1].type) == "f32[n, n]"
+    host = rx.compile(module, name="around").host()
+    for n in (1, 3, 5):
+        check(host, AROUND, x=np.linspace(-1, 1, n, dtype=np.float32))
+
+
 @pytest.fixture(scope="module")
 def halved() -> Any:
     bounds: dict[str, int | tuple[int, int]] = {"n": 6, "all_0": (0, 8)}

@@ -34,7 +34,16 @@ class Listed:
     items: tuple[Var, ...]
 
 
-Results = Var | Listed | tuple[Var | None, ...]
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """A sequence of tensors of one shape, as many as a size says: the rows of one tensor."""
+
+    rows: Var
+
+
+Sequenced = Listed | Stacked
+Result = Var | Sequenced | None
+Results = Var | Sequenced | tuple[Result, ...]
 
 
 @dataclass
@@ -49,7 +58,7 @@ class Scope:
     declared: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     """What the graph says of the sizes of its values."""
     values: dict[str, Var] = field(default_factory=dict)
-    lists: dict[str, Listed] = field(default_factory=dict)
+    lists: dict[str, Sequenced] = field(default_factory=dict)
     lost: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def find(self, name: str, constant: Callable[[TensorProto], Var]) -> Var | None:
@@ -63,7 +72,7 @@ class Scope:
             return self.values[name]
         return None if self.outer is None else self.outer.find(name, constant)
 
-    def listed(self, name: str) -> Listed | None:
+    def listed(self, name: str) -> Sequenced | None:
         """The sequence of this name."""
         if name in self.lists or self.outer is None:
             return self.lists.get(name)
@@ -125,7 +134,7 @@ class Arguments(Building):
     def is_list(self, name: str) -> bool:
         return self.scope.listed(name) is not None
 
-    def listed(self, index: int) -> Listed:
+    def listed(self, index: int) -> Sequenced:
         """An input that is a sequence."""
         found = self.scope.listed(self.proto.input[index])
         if found is None:

@@ -13,7 +13,15 @@ from relax_aot.frontends import ImportOptions, ModelError, UnsupportedError
 from relax_aot.frontends.bounds import printable
 from relax_aot.frontends.importing import Import
 from relax_aot.frontends.interface import check_bounds, own_results, states_of
-from relax_aot.frontends.onnx.context import Listed, Node, Results, Scope, dtype_of
+from relax_aot.frontends.onnx.context import (
+    Listed,
+    Node,
+    Result,
+    Results,
+    Scope,
+    Stacked,
+    dtype_of,
+)
 from relax_aot.frontends.onnx.contract import breach
 from relax_aot.frontends.onnx.prepare import needed, opset_of, prepare, qualified, subgraphs
 from relax_aot.frontends.onnx.table import handlers, reason_against
@@ -95,16 +103,15 @@ class _Import(Import):
                 for name in proto.output:
                     scope.lost[name] = lost.refusals
                 continue
-            if isinstance(results, Listed):
-                scope.lists[proto.output[0]] = results
-                continue
             for name, value in zip(proto.output, results, strict=False):
-                if name and value is not None:
+                if isinstance(value, Listed | Stacked):
+                    scope.lists[name] = value
+                elif name and value is not None:
                     scope.values[name] = value
 
     def _results_of(
         self, proto: NodeProto, builder: FunctionBuilder, scope: Scope
-    ) -> Listed | tuple[Var | None, ...]:
+    ) -> tuple[Result, ...]:
         """The node's values; raises Lost with every refusal behind it."""
         opset = opset_of(self.model, proto.domain)
         node = Node(proto, opset, builder, scope, self.folder, self._branch, self._body)
@@ -114,7 +121,7 @@ class _Import(Import):
             (partial(node.value, name) for name in read), lambda: self._expanded(node),
             lambda: breach(node),
         )  # fmt: skip
-        return (results,) if isinstance(results, Var) else results
+        return results if isinstance(results, tuple) else (results,)
 
     def _expanded(self, node: Node) -> Results:
         """What the handler makes of the node; in float32 where it would round on the way."""
@@ -160,11 +167,22 @@ def _around(scope: Scope | None) -> Iterator[Scope]:
 
 def _mapped(results: Results, change: Callable[[Var], Var]) -> Results:
     """A function applied to each value of the results."""
-    if isinstance(results, Var):
-        return change(results)
-    if isinstance(results, Listed):
-        return Listed(tuple(map(change, results.items)))
-    return tuple(None if value is None else change(value) for value in results)
+    if isinstance(results, tuple):
+        return tuple(_changed(value, change) for value in results)
+    changed = _changed(results, change)
+    assert changed is not None
+    return changed
+
+
+def _changed(value: Result, change: Callable[[Var], Var]) -> Result:
+    match value:
+        case Listed(items):
+            return Listed(tuple(map(change, items)))
+        case Stacked(rows):
+            return Stacked(change(rows))
+        case None:
+            return None
+    return change(value)
 
 
 def _axes_of(value: ValueInfoProto) -> list[int | str]:

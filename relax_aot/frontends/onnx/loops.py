@@ -10,6 +10,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
 from relax_aot.frontends import ModelError
+from relax_aot.frontends.onnx.accumulated import accumulated
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.protobuf import array_of
 from relax_aot.frontends.refusals import Refused
@@ -215,6 +216,12 @@ def _declared(value: ValueInfoProto) -> list[int | None]:
 
 
 def _loop(node: Node) -> Results:
+    if any(node.is_list(name) for name in node.proto.input[2:]):
+        return accumulated(node, _repeated)
+    return _repeated(node)
+
+
+def _repeated(node: Node) -> tuple[Var, ...]:
     graph: GraphProto = node.required("body")
     builder = node.builder
     carried = [node.arg(index) for index in range(2, node.count)]
@@ -262,7 +269,7 @@ def _truth(builder: FunctionBuilder, condition: Var | None) -> object:
 
 
 def _always(node: Node, graph: GraphProto) -> bool:
-    """The body passes its condition on, or gives true."""
+    """The body passes its condition on, or gives true: its own, or one from around the loop."""
     going, given = graph.output[0].name, graph.input[1].name
     makers = {name: proto for proto in graph.node for name in proto.output}
     while going in makers and makers[going].op_type == "Identity":
@@ -274,10 +281,12 @@ def _always(node: Node, graph: GraphProto) -> bool:
         return all(
             bool(np.all(array_of(a.t, node.folder))) for a in maker.attribute if a.name == "value"
         )
-    return any(
-        tensor.name == going and bool(np.all(array_of(tensor, node.folder)))
-        for tensor in graph.initializer
-    )
+    for tensor in graph.initializer:
+        if tensor.name == going:
+            return bool(np.all(array_of(tensor, node.folder)))
+    inside = going in makers or any(value.name == going for value in graph.input)
+    around = None if inside else node.scope.find(going, node.tensor)
+    return around is not None and _truth(node.builder, around) is True
 
 
 def _trips(node: Node, rows: Sequence[str], always: bool) -> tuple[Dim, bool]:

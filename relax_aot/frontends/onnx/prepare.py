@@ -69,7 +69,7 @@ def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
 def _needs(graph: GraphProto) -> list[set[int]]:
     """For each node the places of those in the same graph that it reads."""
     maker = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
-    return [{maker[n] for n in _free(node) if n in maker} for node in graph.node]
+    return [{maker[n] for n in free_names(node) if n in maker} for node in graph.node]
 
 
 def _misplaced(graph: GraphProto) -> bool:
@@ -100,7 +100,7 @@ def _sorted(graph: GraphProto) -> list[NodeProto]:
     return nodes
 
 
-def _free(node: NodeProto) -> set[str]:
+def free_names(node: NodeProto) -> set[str]:
     """What a node reads, with what its branches and bodies read around them."""
     found = {name for name in node.input if name}
     for graph in subgraphs(node):
@@ -108,7 +108,7 @@ def _free(node: NodeProto) -> set[str]:
         own |= {name for inner in graph.node for name in inner.output}
         read = {output.name for output in graph.output}
         for inner in graph.node:
-            read |= _free(inner)
+            read |= free_names(inner)
         found |= read - own
     return found
 

@@ -12,7 +12,7 @@ from onnx import NodeProto
 
 from relax_aot.frontends.importing import Operators, operators_of
 from relax_aot.frontends.onnx import contrib
-from relax_aot.frontends.onnx.context import Handler, Listed, Node, Results
+from relax_aot.frontends.onnx.context import Handler, Listed, Node, Results, Stacked
 from relax_aot.frontends.onnx.prepare import DOMAINS, NEWEST, OLDEST, qualified
 from relax_aot.frontends.refusals import Lost, Refused
 from relax_aot.ir.graph import Var
@@ -62,7 +62,7 @@ def _guarded(plugin: Plugin, operator: str, handler: Handler) -> Handler:
 
     def handle(node: Node) -> Results:
         results = guarded(node)
-        if not isinstance(results, Var | Listed | tuple):
+        if not isinstance(results, Var | Listed | Stacked | tuple):
             raise plugin.fail(
                 f"the handler of {operator} returned {type(results).__name__}, not a value"
             )
@@ -101,7 +101,6 @@ def _histories() -> dict[str, list[onnx.defs.OpSchema]]:
 
 # Why a node has no row. What depends on data has no size that could be planned.
 DATA_SIZED = ("StringSplit",)
-LOOPS = ("SequenceMap",)
 RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform")
 
 
@@ -118,8 +117,6 @@ def _unsupported(node: NodeProto, opset: int) -> str:
     name = node.op_type
     if name in DATA_SIZED:
         return "the size of its result depends on data, which cannot be planned yet"
-    if name in LOOPS:
-        return "loops in the model are not supported yet; unroll it when exporting"
     if name in RANDOM or name == "RandomUniformLike":
         return "random numbers are not supported; make them an input"
     if name.startswith("Optional"):

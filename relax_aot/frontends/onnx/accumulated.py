@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Loop that appends tensors to sequences, as a Loop with scan outputs.
+
+Scripted PyTorch code collects results in a list: the Loop carries a sequence, and its body ends
+with a SequenceInsert at the end. What an iteration appends is a row of a scan output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from onnx import GraphProto, NodeProto, helper
+
+from relax_aot.frontends.onnx.context import Node, Result
+from relax_aot.frontends.onnx.lists import appended
+from relax_aot.frontends.onnx.prepare import free_names
+from relax_aot.frontends.refusals import Refused
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Var
+
+FIRST = 2
+"""Inputs of a Loop, and of its body, before those that it carries."""
+
+
+@dataclass(frozen=True)
+class _Collected:
+    """A carried sequence: its place among the carried values, and what an iteration appends."""
+
+    place: int
+    items: tuple[str, ...]
+
+
+def accumulated(node: Node, run: Callable[[Node], tuple[Var, ...]]) -> tuple[Result, ...]:
+    """The results of a Loop that carries sequences; `run` imports one that carries tensors."""
+    graph: GraphProto = node.required("body")
+    carried = node.count - FIRST
+    sequences = [i for i in range(carried) if node.is_list(node.proto.input[FIRST + i])]
+    collected = [_Collected(i, _appended(graph, i)) for i in sequences]
+    inner = replace(node, proto=_with_rows(node.proto, graph, collected, carried))
+    found = iter(run(inner))
+    results: list[Result] = [None if i in sequences else next(found) for i in range(carried)]
+    results += [next(found) for _ in range(len(graph.output) - 1 - carried)]
+    for one in collected:
+        before = node.listed(FIRST + one.place)
+        rows = [next(found) for _ in one.items]
+        results[one.place] = appended(node, before, _alternating(node, rows)) if rows else before
+    return tuple(results)
+
+
+def _appended(graph: GraphProto, place: int) -> tuple[str, ...]:
+    """What an iteration appends to a carried sequence, in order."""
+    begun, name = graph.input[FIRST + place].name, graph.output[1 + place].name
+    makers = {output: proto for proto in graph.node for output in proto.output}
+    items: list[str] = []
+    chain = [name]
+    while name != begun:
+        maker = makers.get(name)
+        if maker is None or maker.op_type not in ("Identity", "SequenceInsert"):
+            raise Refused(f"an iteration does more with the sequence {begun!r} than append to it")
+        if maker.op_type == "SequenceInsert":
+            if len(maker.input) > 2 and maker.input[2]:
+                raise Refused(f"an iteration inserts into the sequence {begun!r} at an index")
+            items.append(maker.input[1])
+        name = maker.input[0]
+        chain.append(name)
+    if any(sum(read == link for read in _reads(graph)) > 1 for link in chain):
+        raise Refused(f"an iteration reads the sequence {begun!r} to which it appends")
+    return tuple(reversed(items))
+
+
+def _reads(graph: GraphProto) -> Iterator[str]:
+    """The names that nodes and outputs of a graph read, once for each reader."""
+    for proto in graph.node:
+        yield from free_names(proto)
+    yield from (output.name for output in graph.output)
+
+
+def _with_rows(
+    proto: NodeProto, graph: GraphProto, collected: list[_Collected], carried: int
+) -> NodeProto:
+    """The Loop without its sequences, and with a scan output for each appended tensor."""
+    dropped = {one.place for one in collected}
+    kept = [i for i in range(carried) if i not in dropped]
+    outer = [*proto.output, *[""] * (len(graph.output) - 1 - len(proto.output))]
+    items = [
+        (f"{outer[one.place] or proto.name}.{number}", item)
+        for one in collected
+        for number, item in enumerate(one.items)
+    ]
+    body = helper.make_graph(
+        graph.node,
+        graph.name,
+        [*graph.input[:FIRST], *(graph.input[FIRST + i] for i in kept)],
+        [
+            graph.output[0],
+            *(graph.output[1 + i] for i in kept),
+            *graph.output[1 + carried :],
+            *(helper.make_empty_tensor_value_info(item) for _, item in items),
+        ],
+        graph.initializer,
+        value_info=graph.value_info,
+    )
+    return helper.make_node(
+        "Loop",
+        [*proto.input[:FIRST], *(proto.input[FIRST + i] for i in kept)],
+        [*(outer[i] for i in kept), *outer[carried:], *(name for name, _ in items)],
+        proto.name,
+        body=body,
+    )
+
+
+def _alternating(node: Node, rows: list[Var]) -> Var:
+    """Rows of which each iteration appended one of each tensor, in the order of the sequence."""
+    if len(rows) == 1:
+        return rows[0]
+    count, *rest = rows[0].type.shape
+    for other in rows[1:]:
+        if other.type.shape != rows[0].type.shape:
+            raise Refused(f"an iteration appends {rows[0].type} and {other.type} to a sequence")
+    pairs = [node.reshape(value, (count, 1, *rest)) for value in rows]
+    joined = node.emit("concat", *pairs, axis=1)
+    return node.reshape(joined, (count * Dim.of(len(rows)), *rest))
