@@ -81,7 +81,7 @@ def run(module: Module) -> Module:
     table = module.constant_table
 
     def rule(_: Function, call: Call) -> Call | Var:
-        if call.outs[0].name not in dropped:
+        if not call.outs or call.outs[0].name not in dropped:
             return call
         if call.op == "relu":
             return call.inputs[0]

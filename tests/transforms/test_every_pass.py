@@ -124,3 +124,22 @@ def test_example(file: ModuleType, run: Run, example: Example) -> None:
     assert interface(after) == interface(before), "inputs, results and states keep their names"
     again, _ = run(file, after, example)
     assert again == after
+
+
+WITHOUT_RESULT = """
+inner symbol k in 0..8
+
+func @main(%x: f32[8], %count: i64[1]) {
+  define(%count) {defines=["k"], element=0, low=0, most=8}
+  %part: f32[k] = slice(%x) {starts=[0], lengths=[k], axes=[0], steps=[1]}
+  %y: f32[k] = relu(%part)
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize("name", [name for name, _ in PIPELINE])
+def test_a_call_without_results_stays(name: str) -> None:
+    module = example_module(WITHOUT_RESULT)
+    after = imported(f"transforms.{name}").run(module)
+    assert [call.op for call in after.functions[0].body].count("define") == 1
