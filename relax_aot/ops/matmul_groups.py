@@ -3,7 +3,8 @@
 
     matmul_groups   y[..., n] = sum over groups g of k: scales[g, n] * (sum of x[..., k] * w[k, n])
     quantize_rows   rows of floats as bytes of -127..127, with one scale per row: the largest
-                    magnitude divided by 127. A row with NaN or infinity has bytes 0 and that scale
+                    magnitude divided by 127. A row with NaN or infinity has bytes 0 and that scale.
+                    With `most` above 127, they are 16-bit integers of -most..most
 
 Scales are f32 or f16. With `x` of quantize_rows, the inner sums are exact integers, and
 `row_scales` multiply the result; or the sums of groups, where each group of a row has a scale of
@@ -27,8 +28,8 @@ from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, require
 
 GREATEST_GROUP = 4096
 """Inner sums of so many products of bytes stay below 2^26."""
-MOST = 127
-"""The greatest absolute value of a quantized activation."""
+MOST, WIDE_MOST = 127, 32767
+"""The greatest absolute value of a quantized activation, of 8 and of 16 bits."""
 LEAST_NORMAL = 2.0**-126
 """Rows with smaller steps are quantized to 0."""
 ROUNDER, ROUNDER_BITS = 12582912.0, 0x4B400000
@@ -167,21 +168,28 @@ MATMUL = Op(
 # quantize_rows
 
 
-def _rows_type(x: TensorType, *, multiple: int) -> tuple[TensorType, TensorType]:
+def _rows_type(x: TensorType, *, multiple: int, most: int = MOST) -> tuple[TensorType, TensorType]:
     require(x.rank >= 1 and x.dtype is DType.F32, f"quantize_rows of {x}")
     require(multiple >= 1, f"quantize_rows in multiples of {multiple}")
+    known = most == MOST or MOST < most <= WIDE_MOST
+    require(known, f"quantize_rows to -{most}..{most}: it is {MOST} to {WIDE_MOST}")
     inner = ceildiv(x.shape[-1], multiple) * multiple
     return (
-        TensorType(DType.I8, (*x.shape[:-1], inner)),
+        TensorType(DType.I8 if most == MOST else DType.I16, (*x.shape[:-1], inner)),
         TensorType(DType.F32, x.shape[:-1]),
     )
 
 
-def _rows_lower(k: KernelBuilder, x: Buffer, y: Buffer, scales: Buffer, *, multiple: int) -> None:
+def _rows_lower(
+    k: KernelBuilder, x: Buffer, y: Buffer, scales: Buffer, *, multiple: int, most: int = MOST
+) -> None:
+    depth = x.shape[-1]
+    staged = k.scratch("staged", DType.F32, (depth,)) if most > MOST else None
     with k.loops(*x.shape[:-1]) as row:
         quantized_row(
-            k, x.shape[-1], lambda j: x[(*row, j)], lambda j: y[(*row, j)], scales[tuple(row)]
-        )
+            k, depth, lambda j: x[(*row, j)], lambda j: y[(*row, j)], scales[tuple(row)],
+            most, staged,
+        )  # fmt: skip
 
 
 def quantized_row(
@@ -190,43 +198,57 @@ def quantized_row(
     x: Callable[[Dim], Expr],
     y: Callable[[Dim], Load],
     scale: Load,
+    most: int = MOST,
+    staged: Buffer | None = None,
 ) -> None:
     """The bytes of `depth` floats, zeros up to the end of the row of `y`, and their scale.
     Magnitudes are compared as their bits, and sums with ROUNDER round to integers, which are
-    their lowest byte: compilers make vectors of both."""
+    their lowest byte: compilers make vectors of both. Integers of 16 bits are made by a factor
+    in place of a division, of floats that are computed once."""
     one = Lit(1.0, DType.F32)
     bits = k.local("bits", DType.I32, Lit(0, DType.I32))
     with k.loops(depth) as (j,):
+        if staged is not None:
+            k.store(staged[(j,)], x(j))
+            x = _element_of(staged)
         magnitude = binary("&", Cast(x(j), DType.I32, "bits"), 0x7FFFFFFF)
         k.assign(bits, apply("max", bits, magnitude))
     peak = k.local("peak", DType.F32, Cast(bits, DType.F32, "bits"))
-    step = k.local("step", DType.F32, binary("/", peak, float(MOST)))
+    step = k.local("step", DType.F32, binary("/", peak, float(most)))
     used = k.local("used", DType.F32, Select(binary("<", step, LEAST_NORMAL), one, step))
     k.store(scale, used)
     finite = binary("<", peak, math.inf)
     kept = k.local("kept", DType.I32, Select(finite, Lit(-1, DType.I32), Lit(0, DType.I32)))
+    inverse = k.local("inverse", DType.F32, binary("/", one, used)) if staged is not None else None
     with k.loops(depth) as (j,):
-        rounded = binary("+", binary("/", x(j), used), ROUNDER)
-        whole = binary("&", Cast(rounded, DType.I32, "bits"), kept)
-        k.store(y(j), Cast(whole, DType.I8))
+        steps = binary("/", x(j), used) if inverse is None else binary("*", x(j), inverse)
+        whole = binary("&", Cast(binary("+", steps, ROUNDER), DType.I32, "bits"), kept)
+        k.store(y(j), Cast(whole, y(j).dtype))
     with k.loops(y(Dim.of(0)).buffer.shape[-1] - depth) as (j,):
-        k.store(y(depth + j), Lit(0, DType.I8))
+        k.store(y(depth + j), Lit(0, y(depth + j).dtype))
 
 
-def rows_in_bytes(x: Array) -> tuple[Array, Array]:
-    """The bytes of rows, as floats, and their scales, of the type of x."""
+def _element_of(buffer: Buffer) -> Callable[[Dim], Expr]:
+    return lambda j: buffer[(j,)]
+
+
+def rows_in_bytes(x: Array, most: int = MOST) -> tuple[Array, Array]:
+    """The bytes of rows, or integers of 16 bits, as floats, and their scales, of the type of x."""
     peak = np.abs(x).max(axis=-1, initial=0)
-    step = np.asarray(peak / x.dtype.type(MOST))
-    scales = np.where(step < LEAST_NORMAL, x.dtype.type(1), step)
+    step = np.asarray(peak / x.dtype.type(most))
+    one = x.dtype.type(1)
+    scales = np.where(step < LEAST_NORMAL, one, step)
     with np.errstate(invalid="ignore"):
-        whole = np.rint(x / scales[..., None])
+        by = scales[..., None]
+        whole = np.rint(x / by if most == MOST else x * (one / by))
     return np.where(np.isfinite(peak)[..., None], whole, 0.0), scales
 
 
-def _rows_reference(x: Array, *, multiple: int) -> tuple[Array, Array]:
-    whole, scales = rows_in_bytes(x)
-    codes = np.zeros((*x.shape[:-1], math.ceil(x.shape[-1] / multiple) * multiple), np.int8)
-    codes[..., : x.shape[-1]] = whole.astype(np.int8)
+def _rows_reference(x: Array, *, multiple: int, most: int = MOST) -> tuple[Array, Array]:
+    whole, scales = rows_in_bytes(x, most)
+    kind = np.int8 if most == MOST else np.int16
+    codes = np.zeros((*x.shape[:-1], math.ceil(x.shape[-1] / multiple) * multiple), kind)
+    codes[..., : x.shape[-1]] = whole.astype(kind)
     return codes, scales
 
 
@@ -237,6 +259,8 @@ def _rows_samples(rng: np.random.Generator) -> list[Sample]:
         Sample((x,), {"multiple": 16}, symbolic=False), Sample((x[:, :16],), {"multiple": 1}),
         Sample((special,), {"multiple": 4}, symbolic=False),
         Sample((np.zeros((2, 0), np.float32),), {"multiple": 4}, symbolic=False),
+        Sample((x,), {"multiple": 1, "most": 32767}),
+        Sample((special,), {"multiple": 4, "most": 1000}, symbolic=False),
     ]  # fmt: skip
 
 
