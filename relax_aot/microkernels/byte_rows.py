@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row by a matrix of bytes, both computed while a model runs, as those of quantized attention.
-The row is widened to 16 bits without its zero point; that of the matrix is part of a start."""
+"""Rows by a matrix of bytes, both computed while a model runs, as those of quantized attention. A
+row of bytes is widened to 16 bits without its zero point; that of the matrix is part of a start.
+Rows of 16 bits are multiplied as they are."""
 
 from __future__ import annotations
 
@@ -45,5 +46,22 @@ MICRO_KERNELS = (
           }
         }""",
         PRODUCTS,
+    ),
+    *micro_kernels(
+        "wide_rows.h",
+        """rows 1..~5, columns 1..~11, depth 0..~300, left_row depth..~depth + 3,
+        step ~depth | depth + 3
+        kernel @raot_dot_wide_rows_s8(
+          %left: i16[span(rows * left_row, depth * 1)],
+          %matrix: i8[span(columns * step, depth * 1)]
+        ) -> (%sums: i32[rows, columns]) {
+          for r in 0..rows, c in 0..columns {
+            local sum: i32 = 0:i32
+            for k in 0..depth {
+              sum = (sum + (i32(%left[r * left_row + k]) * i32(%matrix[c * step + k])))
+            }
+            %sums[r, c] = sum
+          }
+        }""",
     ),
 )  # fmt: skip

@@ -65,4 +65,30 @@ MICRO_KERNELS = (
           }
         }""",
     ),
+    *micro_kernels(
+        HEADER,
+        """count 0..~70, %kept -1..0
+        kernel @raot_quantize_row_s16(
+          %x: f32[count], %by: f32[1], %kept: i32[1]
+        ) -> (%out: i16[count]) {
+          for i in 0..count {
+            %out[i] = cast((cast(((%x[i] * %by[0]) + 12582912.0:f32), i32, bits) & %kept[0]), i16,
+              wrap)
+          }
+        }""",
+    ),
+    *micro_kernels(
+        HEADER,
+        """count 0..~70
+        kernel @raot_product_peak_f32(
+          %x: f32[count], %factors: f32[count]
+        ) -> (%products: f32[count], %bits: i32[1]) {
+          local most: i32 = 0:i32
+          for i in 0..count {
+            %products[i] = (%x[i] * %factors[i])
+            most = max(most, (cast(%products[i], i32, bits) & 2147483647:i32))
+          }
+          %bits[0] = most
+        }""",
+    ),
 )  # fmt: skip

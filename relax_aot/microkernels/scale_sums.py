@@ -43,4 +43,18 @@ MICRO_KERNELS = (
         }}""",
         struct="raot_scale_nhwc",
     ),
+    *micro_kernels(
+        HEADER,
+        """rows 1..~3, columns 1..~30, out_row ~columns | columns + 3, row_step 0..1
+        kernel @raot_scale_columns_f32(
+          %sums: i32[rows, columns], %row_scales: f32[span(rows * row_step)],
+          %column_scales: f32[columns]
+        ) -> (%out: f32[span(rows * out_row, columns * 1)]) {
+          for r in 0..rows, c in 0..columns {
+            %out[r * out_row + c] = ((f32(%sums[r, c]) * %row_scales[r * row_step])
+              * %column_scales[c])
+          }
+        }""",
+        struct="raot_scale_columns",
+    ),
 )  # fmt: skip

@@ -33,6 +33,7 @@ from relax_aot.scheduling.strategies.byte_rows import byte_rows
 from relax_aot.scheduling.strategies.f32_calls import calls
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.strategies.groups import groups
+from relax_aot.scheduling.strategies.wide_rows import wide_rows
 from relax_aot.scheduling.targets import Context, Emit, FloatStrategy, Target
 from relax_aot.scheduling.writer import Writer
 
@@ -51,7 +52,7 @@ def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
     computed factors. Weights depend on no loop around the contraction."""
     found = contraction_of(stmt, w.bounds)
     if found is None:
-        return None
+        return wide_rows(stmt, w, context) if context.target.byte_rows else None
     ways = (found, with_columns_as_one(found), with_columns_as_one(found.swapped))
     matches = ((way, r) for way in ways if (r := weighted(way, context.constants)) is not None)
     found, roles = next(matches, (found, None))

@@ -142,8 +142,11 @@ def symbols_of(*loops: For) -> frozenset[str]:
     return frozenset[str]().union(*(lp.start.symbols | lp.stop.symbols for lp in loops))
 
 
-def contraction_of(stmt: Stmt, bounds: Bounds) -> Contraction | None:
-    """The contraction that a loop nest computes, where that is all that it does."""
+def contraction_of(
+    stmt: Stmt, bounds: Bounds, integers: Sequence[DType] = BYTES
+) -> Contraction | None:
+    """The contraction that a loop nest computes, where that is all that it does. `integers`: the
+    types of the factors of integer sums."""
     plain, fetched = without_fetches(without_lets((stmt,)))
     nest = nest_of(plain[0], bounds) if plain else None
     if nest is None or len(nest.leaf) < 3:
@@ -162,7 +165,7 @@ def contraction_of(stmt: Stmt, bounds: Bounds) -> Contraction | None:
         body = body[0].body
     if len(body) != 1 or not isinstance(body[0], Assign) or body[0].local != first.local:
         return None
-    factors = _factors(body[0].value, first.local)
+    factors = _factors(body[0].value, first.local, integers)
     if factors is None:
         return None
     (left, a), (right, b) = factors
@@ -227,7 +230,9 @@ def _operand(
     return Load(Buffer(f"_computed{at}", factor.dtype, shape), index)
 
 
-def _factors(value: Expr, total: Local) -> tuple[tuple[Expr, int], tuple[Expr, int]] | None:
+def _factors(
+    value: Expr, total: Local, integers: Sequence[DType]
+) -> tuple[tuple[Expr, int], tuple[Expr, int]] | None:
     match value:
         case Apply("fma", (a, b, Local() as old)):
             steady = all(_is_steady(factor) for factor in (a, b))
@@ -242,7 +247,7 @@ def _factors(value: Expr, total: Local) -> tuple[tuple[Expr, int], tuple[Expr, i
                 return ((product.left, 0), (product.right, 0)) if steady else None
             if total.dtype is not DType.I32:
                 return None
-            first, second = _factor(product.left), _factor(product.right)
+            first, second = (_factor(f, integers) for f in (product.left, product.right))
             return None if first is None or second is None else (first, second)
         case _:
             return None
@@ -255,14 +260,14 @@ def _is_steady(factor: Expr) -> bool:
     return not scalars and any(isinstance(part, Load) for part in found)
 
 
-def _factor(expr: Expr) -> tuple[Load, int] | None:
+def _factor(expr: Expr, integers: Sequence[DType]) -> tuple[Load, int] | None:
     match expr:
         case Binary("+" | "-", value, shift):
-            inner, number = _factor(value), number_of(shift)
+            inner, number = _factor(value, integers), number_of(shift)
             if inner is None or number is None:
                 return None
             return inner[0], inner[1] + (number if expr.op == "-" else -number)
-        case Cast(Load() as load, DType.I32, "wrap") if load.dtype in BYTES:
+        case Cast(Load() as load, DType.I32, "wrap") if load.dtype in integers:
             return load, 0
         case _:
             return None

@@ -85,7 +85,7 @@ def _complete(kernel: MicroKernel, arrays: dict[str, Array], sizes: dict[str, in
         arrays["weights"][sizes["taps"] :] = 0
     if kernel.name == "raot_depthwise_columns_s8":
         arrays["weights"].reshape(sizes["channels"], -1)[:, sizes["depth"] :] = 0
-    if kernel.name.startswith("raot_scale"):
+    if kernel.name.startswith("raot_scale") and "by" in arrays:
         limits = ((-np.inf, np.inf), (0, np.inf), (0, 6), (-1, 1))
         arrays["by"][1:] = limits[sum(sizes.values()) % len(limits)]
     if kernel.name.startswith("raot_depthwise_bytes"):

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+import relax_aot as rx
 from relax_aot.driver import Options
 from relax_aot.quantization import Choice
 from tests.frontends.test_tflite_hybrid import network
@@ -334,7 +335,21 @@ def computed() -> onnx.ModelProto:
     return model_of(signature, text, {})
 
 
+WIDE = """
+    symbol n in 1..6
+    func @main(%x: i16[2, 2, n, 19], %w: i8[2, 1, 21, 19], %r: f32[2, 2, n], %c: f32[2, 1, 21],
+      %q: f32[2, n, 21], %s: f32[2, 1, 21], %v: i8[2, 7, 21]) {
+      %columns: i8[2, 1, 19, 21] = transpose(%w) {perm=[0, 1, 3, 2]}
+      %y: f32[2, 2, n, 21] = matmul_scaled(%x, %columns, %r, %c)
+      %weights: f32[2, n, 21] = mul(%q, %s)
+      %rows: i16[2, n, 21], %steps: f32[2, n] = quantize_rows(%weights) {multiple=1, most=32767}
+      %values: i8[2, 21, 7] = transpose(%v) {perm=[0, 2, 1]}
+      %z: f32[2, n, 7] = matmul_scaled(%rows, %values, %steps, _)
+      return %y, %z
+    }"""
+"""Products of rows of 16 bits by bytes, as those of attention."""
 SUBJECTS = {
+    "wide": Subject("int8 QDQ", lambda: rx.parse(WIDE), Options(name="wide"), SIZES),
     "computed": Subject("int8 QDQ", computed, Options(bounds=N, name="computed"), SIZES),
     "image": Subject("float", _entry("image_net"), Options(bounds=IMAGE, name="image"), IMAGES),
     "small": Subject(

@@ -40,6 +40,8 @@ from relax_aot.scheduling.writer import Writer
 MAGNITUDE = 0x7FFFFFFF
 ROUNDER = 1.5 * 2**23
 """In a sum with it, the lowest bits are the nearest integer."""
+ROW_STEPS = {DType.I8: "/", DType.I16: "*"}
+"""How a float of a row becomes steps, by the type of the result."""
 EXAMPLES = (
     Example(
         why="the largest magnitude, and bytes by a factor and an offset",
@@ -125,6 +127,33 @@ EXAMPLES = (
             }""",
     ),
     Example(
+        why="products that are quantized to 16 bits",
+        target="dsp",
+        before="""
+            kernel @quantize(%x: f32[9], %y: f32[9], %f: f32[1]) -> (%z: i16[9], %staged: f32[9]) {
+              local bits: i32 = 0:i32
+              for j in 0..9 {
+                %staged[j] = (%x[j] * %y[j])
+                bits = max(bits, (cast(%staged[j], i32, bits) & 2147483647:i32))
+              }
+              local factor: f32 = (%f[0] / cast(bits, f32, bits))
+              for j in 0..9 {
+                %z[j] = cast((cast(((%staged[j] * factor) + 12582912.0:f32), i32, bits)
+                  & -1:i32), i16, wrap)
+              }
+            }""",
+        after="""
+            kernel @quantize(...) scratch (%peak: i32[1], %by: f32[1], %kept: i32[1]) {
+              local bits: i32 = 0:i32
+              micro raot_product_peak_f32(%staged[0], %peak[0], %x[0], %y[0]) [9]
+              bits = max(bits, %peak[0])
+              local factor: f32 = (%f[0] / cast(bits, f32, bits))
+              %by[0] = factor
+              %kept[0] = -1:i32
+              micro raot_quantize_row_s16(%z[0], %staged[0], %by[0], %kept[0]) [9]
+            }""",
+    ),
+    Example(
         why="halves to even",
         target="dsp",
         before="""
@@ -174,6 +203,8 @@ def match(stmt: For, w: Writer, context: Context) -> Emit | None:
                 load = _compared(one, DType.I32, magnitude=magnitude)
                 if load is not None:
                     return _ranged(loops, [one], name, load, w)
+        case (Store() as staged, Assign() as peak):
+            return _staged(loops, staged, peak, w, context.target)
         case (Assign() as high, Assign() as low):
             load = _compared(high, DType.I32)
             both = load is not None and load == _compared(low, DType.U32)
@@ -238,6 +269,36 @@ def _ranged(
     return emit
 
 
+def _staged(
+    loops: Sequence[For], staged: Store, peak: Assign, w: Writer, target: Target
+) -> Emit | None:
+    """Products that are stored, and their largest magnitude."""
+    match staged.value:
+        case Binary("*", Load() as x, Load() as factors) if staged.buffer.dtype is DType.F32:
+            pass
+        case _:
+            return None
+    place = Load(staged.buffer, staged.index)
+    line = loops[-1].variable
+    dense = all(stride(p, line) == 1 for p in (place, x, factors))
+    if len(loops) > 1 or not dense or not target.quotients:
+        return None
+    if _compared(peak, DType.I32, magnitude=True) != place:
+        return None
+    if staged.buffer.name in (x.buffer.name, factors.buffer.name):
+        return None
+
+    def emit() -> None:
+        bits, first = w.buffer("peak", DType.I32, 1), {line: ZERO}
+        w.micro(
+            "raot_product_peak_f32", products=moved(place, first), bits=bits, x=moved(x, first),
+            factors=moved(factors, first), count=loops[-1].stop,
+        )  # fmt: skip
+        w.add(Assign(peak.local, apply("max", peak.local, bits[(ZERO,)])))
+
+    return emit
+
+
 # Quantization
 
 
@@ -268,12 +329,16 @@ def _quantized(loops: Sequence[For], store: Store, w: Writer) -> Emit | None:
 
 def _divided(loops: Sequence[For], store: Store, w: Writer, target: Target) -> Emit | None:
     match store.value:
-        case Cast(Binary("&", Cast(rounded, DType.I32, "bits"), kept), DType.I8, "wrap"):
-            pass
+        case Cast(Binary("&", Cast(rounded, DType.I32, "bits"), kept), to, "wrap"):
+            op = ROW_STEPS.get(to)
         case _:
             return None
     match rounded:
-        case Binary("+", Binary("/", Load() as x, by), Lit(number)) if number == ROUNDER:
+        case Binary(way, Binary(found, Load() as x, by), Lit(number)) if (way, found, number) == (
+            "+",
+            op,
+            ROUNDER,
+        ):
             lines = _lines(loops, x, store)
         case _:
             return None
@@ -288,8 +353,10 @@ def _divided(loops: Sequence[For], store: Store, w: Writer, target: Target) -> E
         w.add(Store(divisor, (ZERO,), by), Store(mask, (ZERO,), kept))
         with w.nest(lines.outer):
             out, line = moved(store, lines.start), moved(x, lines.start)
-            w.micro("raot_quantize_row_s8", out=out, x=line, by=divisor, kept=mask,
-                    count=lines.count)  # fmt: skip
+            w.micro(
+                f"raot_quantize_row_{'s8' if out.dtype is DType.I8 else 's16'}", out=out, x=line,
+                by=divisor, kept=mask, count=lines.count,
+            )  # fmt: skip
 
     return emit
 

@@ -115,6 +115,27 @@ COMPUTED_COLUMNS = _computed("n, 16", "n, 16", ("i, k", "j, k"), "n", "16")
 COMPUTED_LINES = _computed("n, n", "n, 48", ("k, i", "k, j"), "48", "n")
 
 
+def _wide(value: str) -> str:
+    """Two rows of 16 bits by columns of bytes. `value`: of a sum."""
+    return f"""
+    symbol n in 1..40
+    kernel @dot(%x: i16[2, 16], %w: i8[n, 16], %a: f32[2], %b: f32[n]) -> (%y: f32[2, n]) {{
+      for i in 0..2 {{
+        for j in 0..n {{
+          local sum: i32 = 0:i32
+          for k in 0..16 {{
+            sum = (sum + (i32(%x[i, k]) * i32(%w[j, k])))
+          }}
+          %y[i, j] = {value}
+        }}
+      }}
+    }}"""
+
+
+WIDE_ROWS = _wide("(f32(sum) * %a[i])")
+WIDE_SCALED = _wide("((f32(sum) * %a[i]) * %b[j])")
+
+
 def _gathered(rows: str, left: str, right: str, index: str, size: str) -> str:
     """A product of which one factor is rows of a table. `index`: the loop over these rows."""
     read = f"""checked row in 0..8 = %at[{index}]"""

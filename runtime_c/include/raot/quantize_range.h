@@ -8,6 +8,8 @@
  *                         one (those of the greatest if none is negative)
  *     raot_quantize_row_s8  out[i] = x[i] / by[0], rounded to nearest, halves to even: the lowest
  * byte of the bits of the quotient plus 1.5 * 2^23; 0 where kept[0] is 0, not -1
+ *     raot_quantize_row_s16 the same with x[i] * by[0] and the two lowest bytes
+ *     raot_product_peak_f32 products[i] = x[i] * factors[i], and the bits of the largest magnitude
  *     raot_quantize_by_s8 out[i * step] = x[i] * by[0] + by[1], rounded to nearest, halves away
  *                         from 0, and saturated. NaN becomes 0
  *
@@ -23,6 +25,14 @@
 #include "convert.h"
 #include "ieee.h"
 #include "mve.h"
+
+/* The greater one of the bits of a magnitude and others. */
+static inline uint32_t raot_magnitude_above(float x, uint32_t bits)
+{
+    const uint32_t magnitude = raot_bitsf(x) & 0x7FFFFFFFu;
+
+    return magnitude > bits ? magnitude : bits;
+}
 
 #if defined(RAOT_MVE_F32)
 #define RAOT_PEAK(bits)                                                     \
@@ -103,6 +113,25 @@
 RAOT_GREATEST_BLOCKS(peak, ", lsl #1", "lo", "hs")
 RAOT_GREATEST_BLOCKS(greatest, "", "lt", "ge")
 
+/* The same of products, which are stored. */
+RAOT_NAKED static uint32_t raot_product_peak_blocks(RAOT_ARGUMENT float *products,
+                                           RAOT_ARGUMENT const float *x,
+                                           RAOT_ARGUMENT const float *factors,
+                                           RAOT_ARGUMENT int32_t blocks)
+{
+    __asm volatile(
+        "push {r4-r8, lr}\n mov r8, r0\n movs r0, #0\n"
+        "1: vldmia r1!, {s0-s3}\n vldmia r2!, {s4-s7}\n"
+        "vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s5\n vmul.f32 s2, s2, s6\n vmul.f32 s3, s3, s7\n"
+        "vmov r4, r5, s0, s1\n vmov r6, r7, s2, s3\n vstmia r8!, {s0-s3}\n"
+        "cmp r0, r4, lsl #1\n ittt hs\n cmphs r0, r5, lsl #1\n"
+        "cmphs r0, r6, lsl #1\n cmphs r0, r7, lsl #1\n blo 3f\n"
+        "2: subs r3, #1\n bgt 1b\n"
+        "pop {r4-r8, pc}\n"
+        "3:\n" RAOT_PEAK_ONE("r4") RAOT_PEAK_ONE("r5") RAOT_PEAK_ONE("r6") RAOT_PEAK_ONE("r7")
+        "b 2b\n");
+}
+
 /*
  *     r0, r1, r2, r3   results, floats, remaining blocks of eight, factor and offset
  *     r4 to r7         four values in seven bits of fraction
@@ -159,6 +188,22 @@ RAOT_NAKED static void raot_quantize_row_blocks(RAOT_ARGUMENT int8_t *out, RAOT_
         "orr r4, r4, r5, lsl #8\n str r4, [r0], #4\n subs r2, #1\n bgt 1b\n"
         "pop {r4-r8, pc}\n");
 }
+/* The same with a factor, and results of two bytes at any address. */
+RAOT_NAKED static void raot_quantize_wide_blocks(RAOT_ARGUMENT int16_t *out, RAOT_ARGUMENT const float *x,
+                                           RAOT_ARGUMENT int32_t blocks,
+                                           RAOT_ARGUMENT const float *by)
+{
+    __asm volatile(
+        "push {r4-r7}\n vldr s4, [r3]\n"
+        "mov r4, #0x4b000000\n orr r4, r4, #0x400000\n vmov s5, r4\n"
+        "1: vldmia r1!, {s0-s3}\n"
+        "vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s4\n vmul.f32 s2, s2, s4\n vmul.f32 s3, s3, s4\n"
+        "vadd.f32 s0, s0, s5\n vadd.f32 s1, s1, s5\n vadd.f32 s2, s2, s5\n vadd.f32 s3, s3, s5\n"
+        "vmov r4, r5, s0, s1\n vmov r6, r7, s2, s3\n"
+        "pkhbt r4, r4, r5, lsl #16\n pkhbt r6, r6, r7, lsl #16\n"
+        "str r4, [r0], #4\n str r6, [r0], #4\n subs r2, #1\n bgt 1b\n"
+        "pop {r4-r7}\n bx lr\n");
+}
 /* clang-format on */
 #endif
 
@@ -173,11 +218,10 @@ static inline int8_t raot_quantize_one(float x, float factor, float offset)
     return raot_clamp_i8((fixed + away) >> 7);
 }
 
-#define RAOT_PEAK_ONES(bits)                                       \
-    /*@ loop unroll 4096; */                                       \
-    for (; count > 0; count--) {                                   \
-        const uint32_t magnitude = raot_bitsf(*x++) & 0x7FFFFFFFu; \
-        bits = magnitude > bits ? magnitude : bits;                \
+#define RAOT_PEAK_ONES(bits)                     \
+    /*@ loop unroll 4096; */                     \
+    for (; count > 0; count--) {                 \
+        bits = raot_magnitude_above(*x++, bits); \
     }
 #define RAOT_QUANTIZE_ONES                                       \
     /*@ loop unroll 4096; */                                     \
@@ -278,6 +322,47 @@ __attribute__((noinline, unused)) static void raot_quantize_row_s8(int8_t *out, 
     for (; i < count; i++) {
         out[i] = (int8_t)((int32_t)raot_bitsf(x[i] / *by + 12582912.0f) & *kept);
     }
+}
+
+__attribute__((noinline, unused)) static void raot_quantize_row_s16(int16_t *out, const float *x,
+                                                                    const float *by,
+                                                                    const int32_t *kept,
+                                                                    int32_t count)
+{
+    int32_t i = 0;
+
+#if defined(RAOT_QUANTIZE_RANGE_BLOCKS)
+    if (count >= 4 && *kept != 0) {
+        i = count / 4 * 4;
+        raot_quantize_wide_blocks(out, x, count / 4, by);
+    }
+#endif
+    /*@ loop unroll 4096; */
+    for (; i < count; i++) {
+        out[i] = (int16_t)((int32_t)raot_bitsf(x[i] * *by + 12582912.0f) & *kept);
+    }
+}
+
+__attribute__((noinline, unused)) static void raot_product_peak_f32(float *products, int32_t *bits,
+                                                                    const float *x,
+                                                                    const float *factors,
+                                                                    int32_t count)
+{
+    uint32_t most = 0u;
+    int32_t i = 0;
+
+#if defined(RAOT_QUANTIZE_RANGE_BLOCKS)
+    if (count >= 4) {
+        i = count / 4 * 4;
+        most = raot_product_peak_blocks(products, x, factors, count / 4) >> 1;
+    }
+#endif
+    /*@ loop unroll 4096; */
+    for (; i < count; i++) {
+        products[i] = x[i] * factors[i];
+        most = raot_magnitude_above(products[i], most);
+    }
+    *bits = (int32_t)most;
 }
 
 #endif

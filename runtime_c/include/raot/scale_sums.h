@@ -4,6 +4,7 @@
  *
  *     raot_scale_lines_f32   lines with a scale and a bias each, or the same ones (a step of 0)
  *     raot_scale_nhwc_f32    the sums of multiply_nhwc.h in natural order, by channel
+ *     raot_scale_columns_f32   sum * a scale of the row * a scale of the column, without limits
  *
  * Each operation is rounded. NaN is not limited. Limits are not NaN.
  */
@@ -285,5 +286,49 @@ raot_scale_nhwc_f32_unpacked(float *out, const int32_t *sums, const float *scale
     raot_scale_nhwc_f32_unpacked(out, sums, scale, bias, by, (sizes)->channels,                \
                                  (sizes)->positions, (sizes)->out_step, (sizes)->channel_step, \
                                  (sizes)->scale_step, (sizes)->bias_step)
+
+struct raot_scale_columns {
+    int32_t rows;
+    int32_t columns;
+    int32_t out_row;
+    int32_t row_step; /* of the scales of rows */
+};
+
+__attribute__((noinline, unused)) static void
+raot_scale_columns_f32(float *out, const int32_t *sums, const float *row_scales,
+                       const float *column_scales, const struct raot_scale_columns *sizes)
+{
+    for (int32_t r = 0; r < sizes->rows; r++) {
+        const float scale = row_scales[r * sizes->row_step];
+        float *to = out + r * sizes->out_row;
+        const float *by = column_scales;
+        int32_t count = sizes->columns;
+
+#if defined(RAOT_ASM_INLINE) && defined(RAOT_SCALE_BLOCKS)
+        if (count >= 4) {
+            int32_t blocks = count / 4;
+            count %= 4;
+            /* clang-format off */
+            __asm volatile(
+                "vmov s8, %[scale]\n"
+                "1: vldmia %[sums]!, {s0-s3}\n vldmia %[by]!, {s4-s7}\n"
+                "vcvt.f32.s32 s0, s0\n vcvt.f32.s32 s1, s1\n"
+                "vcvt.f32.s32 s2, s2\n vcvt.f32.s32 s3, s3\n"
+                "vmul.f32 s0, s0, s8\n vmul.f32 s1, s1, s8\n"
+                "vmul.f32 s2, s2, s8\n vmul.f32 s3, s3, s8\n"
+                "vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s5\n"
+                "vmul.f32 s2, s2, s6\n vmul.f32 s3, s3, s7\n"
+                "subs %[blocks], #1\n vstmia %[to]!, {s0-s3}\n bne 1b\n"
+                : [to] "+r"(to), [sums] "+r"(sums), [by] "+r"(by), [blocks] "+r"(blocks)
+                : [scale] "r"(raot_bitsf(scale))
+                : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "memory", "cc");
+            /* clang-format on */
+        }
+#endif
+        for (; count > 0; count--) {
+            *to++ = (float)*sums++ * scale * *by++;
+        }
+    }
+}
 
 #endif
