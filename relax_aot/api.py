@@ -285,11 +285,11 @@ def load_llm(
     keys and values. `speculate` adds the entry `verify(tokens)`, which returns the logits of a
     token and of up to so many that were proposed behind it; `draft` is a smaller model that
     proposes them. `cache` is whole, or window: caches of layers with a sliding window keep the
-    tokens that it sees. `cache_type` is f32, f16 or int8: how caches store numbers. With a `pool`,
-    caches have room for so many tokens of several texts: each call takes `places`, where in the
-    pool the tokens of its text are, the new ones behind the others. Projects have the `tokenizer`
-    of the model, if there is one, and a function that generates text; `template` is the text of
-    each message, in place of that of the checkpoint."""
+    tokens that it sees. `cache_type` is f32, f16, int8 or int16x8: how caches store numbers. With
+    a `pool`, caches have room for so many tokens of several texts: each call takes `places`, where
+    in the pool the tokens of its text are, the new ones behind the others. Projects have the
+    `tokenizer` of the model, if there is one, and a function that generates text; `template` is the
+    text of each message, in place of that of the checkpoint."""
     folder = arguments.path("path", path)
     most = None if context is None else arguments.number("context", context)
     size, which = arguments.number("chunk", chunk), arguments.text("logits", logits)

@@ -65,9 +65,10 @@ cache_option = click.option(
 
 cache_type_option = click.option(
     "--cache-type",
-    type=click.Choice(["f32", "f16", "int8"]),
+    type=click.Choice(["f32", "f16", "int8", "int16x8"]),
     default="f32",
-    help="How caches store numbers. int8: with one scale for each token and head.",
+    help="How caches store numbers. int8: with one scale for each token and head. int16x8: the"
+    " same, and attention multiplies them by integers.",
 )
 
 WEIGHTS_ALONE = ("int8w", "int4w", "int8d", "int4d", "q8_0", "q4_0", "q4_k")

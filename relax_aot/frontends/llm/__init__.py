@@ -22,7 +22,7 @@ from relax_aot.frontends.bounds import WrongBound
 from relax_aot.frontends.llm.architectures import shape_of
 from relax_aot.frontends.llm.checkpoint import Checkpoint, read_checkpoint
 from relax_aot.frontends.llm.decoder import Shape, build, divided, ignored, separate, within
-from relax_aot.frontends.llm.layers import STORED, Net
+from relax_aot.frontends.llm.layers import LONGEST_SCALED, STORED, Net
 from relax_aot.frontends.llm.widths import unequal
 from relax_aot.inference.build import FunctionBuilder
 from relax_aot.inference.sizes import Shared
@@ -110,6 +110,11 @@ def entries_of(
     shape = unequal(checkpoint, within(shape, context))
     if cache_type not in STORED:
         raise ModelError(f"the type of caches is one of {', '.join(STORED)}, not {cache_type!r}")
+    if cache_type == "int16x8" and context > LONGEST_SCALED:
+        raise ModelError(
+            f"the context {context}: with int16x8, sums over at most {LONGEST_SCALED} keys have 32"
+            " bits"
+        )
     if pool is not None and not 1 <= pool <= MOST_PLACES:
         raise ModelError(f"a pool of {pool} tokens: it has 1 to {MOST_PLACES}")
     if pool is not None and cache != "whole":
@@ -207,7 +212,7 @@ def load(source: Entry, options: ImportOptions) -> Module:
         window: builder.symbol(_window(name, kept, rows))
         for name, (window, kept) in zip(names, source.kept.items(), strict=True)
     }
-    net = Net(builder, checkpoint, past, rows, windows, source.stored, source.label)
+    net = Net(builder, checkpoint, past, rows, windows, source.stored, source.label, source.context)
     if source.pool is not None:
         net.share(source.pool, source.context)
     scores = build(net, source.shape, tokens, every_row=source.every_row)

@@ -293,9 +293,10 @@ def attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> Va
     leaving = net.leaving(y, number, at)
     q, k = rotated("q", heads.queries, leaving), rotated("k", heads.keys)
     past = net.kept(own.window)
-    k = net.cached(k, f"k{number}", (1, 2, 0), f"{at}.keys", past)
-    v = net.cached(projected("v", heads.keys), f"v{number}", (1, 0, 2), f"{at}.values", past)
+    keys = net.cached(k, f"k{number}", (1, 2, 0), f"{at}.keys", past)
+    v = projected("v", heads.keys)
+    values = net.cached(v, f"v{number}", (1, 0, 2), f"{at}.values", past)
     scale = heads.size**-0.5 if shape.score_scale is None else shape.score_scale
     sight = Sight(scale, own.window, shape.score_cap)
-    found = net.attention(q, k, v, heads, sight, at)
+    found = net.attention(q, keys, values, heads, sight, at)
     return net.linear(found, shape.width, f"{at}.{shape.output}", bias=shape.output_bias)

@@ -21,6 +21,7 @@ from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.graph import Condition, State, Var
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array
+from relax_aot.ops.matmul_groups import MOST, WIDE_MOST
 
 ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "silu": ("swish", {"alpha": 1.0}),
@@ -32,8 +33,12 @@ ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Activations by their names in `config.json`, as ops and their attributes."""
 
-STORED = ("f32", "f16", "int8")
-"""Forms of the numbers in caches. int8: with one scale for each token and head."""
+STORED = ("f32", "f16", "int8", "int16x8")
+"""Forms of the numbers in caches. int8: with one scale for each token and head. int16x8: the same,
+and attention multiplies them by integers of 16 bits."""
+LARGEST_SUM = 2**31 - 1
+LONGEST_SCALED = LARGEST_SUM // (MOST * 1023)
+"""The keys of int16x8, for which the largest weight of a row has at least 10 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,14 @@ class Heads:
     queries: int
     keys: int
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """Rows of a cache as bytes, and their scales."""
+
+    values: Var
+    scales: Var
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,8 @@ class Net:
     """One of STORED: the form of the numbers in caches."""
     label: str = ""
     """What the names of caches begin with."""
+    longest: int = 1
+    """The most keys that a query sees."""
     pool: int | None = None
     """The rows of caches that several texts share."""
     places: Var | None = None
@@ -222,10 +237,18 @@ class Net:
         new = self.call("expand", none, at="tokens", shape=shape)
         self.appended(new, "tokens_before", (0, 1), "tokens", self.past)
 
-    def cached(self, new: Var, name: str, perm: tuple[int, ...], at: str, before: Dim) -> Var:
+    def cached(
+        self, new: Var, name: str, perm: tuple[int, ...], at: str, before: Dim
+    ) -> Var | Quantized:
         """new[n, heads, size] behind the rows of the state `name`, of which there are some
-        `before`; in floats, with axes in the order of `perm`."""
+        `before`, with axes in the order of `perm`; in floats, or as they are multiplied."""
         name = self.label + name
+        if self.stored == "int16x8":
+            # What products sum is contiguous.
+            perm = (1, 2, 0) if perm == (1, 0, 2) else (1, 0, 2)
+            found = self.builder.call("quantize_rows", new, name=name, origin=at, multiple=1)
+            values = self.appended(found[0], name, perm, at, before)
+            return Quantized(values, self.appended(found[1], f"{name}_scale", (1, 0), at, before))
         if self.stored == "int8":
             codes, scales = self.builder.call(
                 "quantize_rows", new, name=name, origin=at, multiple=1
@@ -281,23 +304,61 @@ class Net:
         self.caches.append(present)
         return present
 
-    def attention(self, q: Var, k: Var, v: Var, heads: Heads, sight: Sight, at: str) -> Var:
+    def attention(
+        self, q: Var, k: Var | Quantized, v: Var | Quantized, heads: Heads, sight: Sight, at: str
+    ) -> Var:
         """Each query sees the keys up to its own position: queries are those of the last rows.
-        q[queries' rows, queries, size], k[keys, size, past + n], v[keys, past + n, size]. Queries
-        that share keys are an axis of their own."""
+        q[queries' rows, queries, size], k[keys, size, past + n], v[keys, past + n, size], or the
+        other way around where they are quantized. Queries that share keys are an axis of their
+        own."""
         rows, past = q.type.shape[0], self.kept(sight.window)
         group, total = heads.queries // heads.keys, past + self.rows
         q = self.times(q, sight.scale, at)
         q = self.reshape(q, rows, heads.keys, group, heads.size, at=at)
         q = self.call("transpose", q, at=at, perm=(1, 2, 0, 3))
-        k = self.reshape(k, heads.keys, 1, heads.size, total, at=at)
-        v = self.reshape(v, heads.keys, 1, total, heads.size, at=at)
-        scores = self.capped(self.call("matmul", q, k, at=at), sight.cap, at)
+        if isinstance(k, Quantized):
+            scores = self.scaled_scores(q, k, at)
+        else:
+            k = self.reshape(k, heads.keys, 1, heads.size, total, at=at)
+            scores = self.call("matmul", q, k, at=at)
+        scores = self.capped(scores, sight.cap, at)
         if rows != ONE or sight.window is not None:  # the last row sees all keys
             left = -1 if sight.window is None else sight.window - 1
             where = {"shift": total - rows, "left": left, "right": 0}
             scores = self.call("attention_mask", scores, None, at=at, **where)
         weights = self.call("softmax", scores, at=at, axis=-1, masked=True)
-        found = self.call("matmul", weights, v, at=at)
+        if isinstance(v, Quantized):
+            found = self.scaled_mix(weights, v, at)
+        else:
+            v = self.reshape(v, heads.keys, 1, total, heads.size, at=at)
+            found = self.call("matmul", weights, v, at=at)
         found = self.call("transpose", found, at=at, perm=(2, 0, 1, 3))
         return self.reshape(found, rows, heads.queries * heads.size, at=at)
+
+    def scaled_scores(self, q: Var, k: Quantized, at: str) -> Var:
+        """Queries by quantized keys, whose scales are those of columns."""
+        keys, total, size = k.values.type.shape
+        values = self.reshape(k.values, keys, 1, total, size, at=at)
+        columns = self.call("transpose", values, at=at, perm=(0, 1, 3, 2))
+        q, rows = self.wide_rows(q, size.constant, at)
+        scales = self.reshape(k.scales, keys, 1, total, at=at)
+        return self.call("matmul_scaled", q, columns, rows, scales, at=at)
+
+    def scaled_mix(self, weights: Var, v: Quantized, at: str) -> Var:
+        """Sums of quantized values, whose scales the weights are multiplied by."""
+        keys, size, total = v.values.type.shape
+        scales = self.reshape(v.scales, keys, 1, 1, total, at=at)
+        weights = self.call("mul", weights, scales, at=at)
+        weights, rows = self.wide_rows(weights, self.longest, at)
+        values = self.reshape(v.values, keys, 1, size, total, at=at)
+        columns = self.call("transpose", values, at=at, perm=(0, 1, 3, 2))
+        return self.call("matmul_scaled", weights, columns, rows, None, at=at)
+
+    def wide_rows(self, x: Var, longest: int, at: str) -> tuple[Var, Var]:
+        """Rows of at most so many numbers as integers of 16 bits, and their scales: sums of their
+        products with bytes have 32 bits."""
+        most = min(WIDE_MOST, LARGEST_SUM // (MOST * longest))
+        values, scales = self.builder.call(
+            "quantize_rows", x, name="rows", origin=at, multiple=1, most=most
+        )
+        return values, scales

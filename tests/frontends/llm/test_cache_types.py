@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,10 +23,10 @@ from tests.frontends.llm.meaning import logits
 from tests.frontends.llm.models import MODELS
 
 CONTEXT, CHUNK = 48, 24
-TYPES = ("f16", "int8")
-FAR = {"f16": 1e-3, "int8": 1e-2}
+TYPES = ("f16", "int8", "int16x8")
+FAR = {"f16": 1e-3, "int8": 1e-2, "int16x8": 1e-2}
 """How far logits may be from those of unrounded caches, relative to the largest."""
-NEAR = {"f16": 1e-4, "int8": 2e-3}
+NEAR = {"f16": 1e-4, "int8": 2e-3, "int16x8": 2e-3}
 """From those of rounded caches: some numbers are rounded the other way in single precision."""
 
 
@@ -89,7 +90,14 @@ def follow(host: HostEntries, tokens: Array, *calls: int) -> Array:
         pytest.param("tied", "int8", marks=pytest.mark.slow),
         *(
             pytest.param(*one, marks=pytest.mark.long)
-            for one in (("tied", "f16"), ("bf16", "f16"), ("mistral", "int8"), ("gemma2", "int8"))
+            for one in (
+                ("tied", "f16"),
+                ("bf16", "f16"),
+                ("mistral", "int8"),
+                ("gemma2", "int8"),
+                ("tied", "int16x8"),
+                ("mistral", "int16x8"),
+            )
         ),
     ],
 )
@@ -149,7 +157,9 @@ def test_a_prefix_and_proposals() -> None:
 
 @pytest.mark.qemu
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["int8", pytest.param("f16", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "kind", ["int8", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("f16", "int16x8"))]
+)
 def test_on_a_board(kind: str) -> None:
     if shutil.which("qemu-system-arm") is None:
         pytest.skip("qemu-system-arm is not installed")
@@ -161,5 +171,13 @@ def test_on_a_board(kind: str) -> None:
 
 
 def test_other_types_are_refused() -> None:
-    with pytest.raises(rx.RelaxAotError, match="one of f32, f16, int8, not 'q4_0'"):
+    with pytest.raises(rx.RelaxAotError, match="one of f32, f16, int8, int16x8, not 'q4_0'"):
         entries("tied", "q4_0")
+
+
+def test_sums_of_integers_have_a_longest_context() -> None:
+    with TemporaryDirectory() as folder:
+        model = replace(MODELS["tied"], config={"max_position_embeddings": 1 << 15})
+        path = model.write(Path(folder) / "tiny")
+        with pytest.raises(rx.RelaxAotError, match="with int16x8, sums over at most 16529 keys"):
+            rx.load_llm(path, context=1 << 15, cache_type="int16x8")
