@@ -22,7 +22,7 @@ RUNTIME = {
     "math.h": rf"raot_(?:{_FLOAT})f|RAOT_NAN|RAOT_INFINITY",
     "math64.h": rf"raot_(?:{_FLOAT})\(",
     "multiply.h": r"raot_multiply_f32|struct raot_level",
-    "multiply_half.h": r"raot_multiply_b?f16",
+    "multiply_half.h": r"raot_(?:multiply|widen)_b?f16",
     "multiply_half_left.h": r"raot_multiply_left_b?f16",
     "narrow.h": rf"raot_(?:{_NARROW})_\w+|raot_(?:f32|i32)_to_(?:{_NARROW})\w*|RAOT_ROUND_",
     "place.h": r"raot_place\b",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.dim_expr import evaluated
-from relax_aot.ir.dims import Dim
+from relax_aot.ir.dims import ONE, Dim
 from relax_aot.ir.graph import Array
 from relax_aot.ir.layout import Layout
 from relax_aot.ir.loops import Buffer, For, Load, expressions, walk
@@ -115,6 +115,11 @@ class Panels:
     packed: Packed
     outer: tuple[For, ...]
     reductions: tuple[For, ...]
+
+    @property
+    def depth(self) -> Dim:
+        """Steps of all reductions."""
+        return prod((loop.stop for loop in self.reductions), start=ONE)
 
     def named(self, name: str) -> Panels:
         buffer = replace(self.packed.buffer, name=name)

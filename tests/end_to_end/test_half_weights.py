@@ -136,6 +136,8 @@ def test_filters_of_tflite_take_two_bytes(board: str) -> None:
     model = made.build([x], [y])
     project = driver.compile_model(model, board, driver.Options())
     assert project.const_bytes <= 2 * stored + 4 * 76 + 16
+    text = project.files[project.units[0]].decode()
+    assert text.count("raot_widen_f16(") == 2  # once for all pixels
     value = rng.normal(size=(1, 7, 6, 10)).astype(np.float32)
     (run,) = emulate(project, [{project.interface.inputs[0].name: value}])
     (actual,), ((wanted,),) = run.outputs.values(), truth(model, [[value]])

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, interval
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import Buffer, Cast, Expr, For, Lit, Select, Store, binary
+from relax_aot.ir.loops import Buffer, Cast, Expr, For, Lit, Load, Select, Store, binary
 from relax_aot.ir.simplify import simplify
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
@@ -68,6 +68,8 @@ UNROLL = 4
 """Columns that begin, or are stored, in an iteration where code counts less than cycles."""
 LONG = 32
 """Products of a sum for which a tile of one row of an image is worth it without vectors."""
+WIDENED_ROWS = 32
+"""Rows for which it is worth to convert weights of half precision to a panel of floats."""
 FARTHEST = 4
 """Elements from pixel to pixel; those that lie farther apart are no image."""
 
@@ -89,7 +91,11 @@ def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     full = _whole(found) if right.buffer.name in context.constants else []
     loops = [lp for lp in found.columns if interior(lp, found.nest) is not None]
     nest = found.nest.loops
-    panels = {lp: panels_of(right, nest, lp, full, COLUMNS) if full else None for lp in loops}
+    widths = {lp: _widened_columns(found, lp, full, w, context) for lp in loops}
+    panels = {
+        lp: panels_of(right, nest, lp, full, widths[lp] or COLUMNS) if full else None
+        for lp in loops
+    }
     columns = [loop for loop in loops if panels[loop] or stride(right, loop.variable) == 1]
     across = max(columns, key=lambda loop: sizes[loop], default=ABSENT)
     if sizes[across] < LEAST_COLUMNS:
@@ -111,13 +117,36 @@ def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
         filled *= 0.1
     # Of equal ways one whose left operand is contiguous is taken.
     contiguous = stride(left, found.reductions[-1].variable) == 1 or found.fetches(left)
+    widened = widths[across] if panels[across] else 0
     match = _Tiling(
-        found, w, size.rows, rows, across,
-        columns=size.columns, steps=size.steps, panels=panels[across],
+        found, w, most if widened else size.rows, rows, across, widened=widened > 0,
+        columns=widened or size.columns, steps=size.steps, panels=panels[across],
         unroll=UNROLL if context.target.separate else 1,
         rows_inner=context.target.float_channels > 0 and stores_rows(found, rows, across),
     )  # fmt: skip
     return filled + 0.01 * contiguous, match.emit
+
+
+def _widened_columns(
+    found: Contraction, across: For, full: Sequence[For], w: Writer, context: Context
+) -> int:
+    """Columns whose weights of half precision are converted to a panel of floats, before all rows,
+    on targets whose arena counts; 0 where tiles convert them."""
+    if not full or found.computed or not found.right.dtype.is_half:
+        return 0
+    if not context.target.spare_panel:
+        return 0
+    others = [loop for loop in found.nest.loops if loop != across]
+    moved_by = [loop for loop in others if stride(found.right, loop.variable) != 0]
+    if moved_by or across.variable in found.clipped_by:
+        return 0
+    rows = prod(interval(loop.extent, w.bounds)[0] for loop in others)
+    depth = prod((loop.stop for loop in full), start=ONE)
+    if rows < WIDENED_ROWS or not depth.is_constant or depth == 0:
+        return 0
+    width = min(greatest(across.extent, w.bounds), COLUMNS)
+    room = context.target.panel_columns(depth.constant)
+    return width if room >= width else room // LEAST_COLUMNS * LEAST_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +270,8 @@ def _lines(down: For, across: For, columns: int) -> int:
 class _Tiling:
     """`rows` of filters, `columns` of iterations of `across`, of `lines` of `down` or of one.
     The right operand is packed in `panels`, or gathered, by the reductions `whole` that have
-    nothing clipped. Computed operands are computed for `steps` of the sum at a time (0: all)."""
+    nothing clipped. Computed operands are computed for `steps` of the sum at a time (0: all).
+    `widened`: panels are converted to floats before the loops over rows."""
 
     found: Contraction
     w: Writer
@@ -257,6 +287,7 @@ class _Tiling:
     names: tuple[str, str, str] = ("c", "panel", "width")
     unroll: int = 1
     rows_inner: bool = False
+    widened: bool = False
 
     def emit(self) -> None:
         """Tiles where no window is clipped along the columns, plain loops elsewhere."""
@@ -264,6 +295,9 @@ class _Tiling:
         panels = self.panels and self.panels.named(w.fresh(self.panels.packed.buffer.name))
         if panels is not None:
             w.constant(panels.packed)
+            if self.widened:
+                self._columns_first(panels)
+                return
         with w.nest([loop for loop in found.nest.loops if loop not in own]):
             computed = [found.computed_at(load) for load in (found.left, found.right)]
             if computed[0] and not computed[1] and not self.steps:
@@ -281,6 +315,26 @@ class _Tiling:
                 ):
                     self._rows((lines, pixels), full, self._operand(lines, pixels, panels))
 
+    def _columns_first(self, panels: Panels) -> None:
+        """Columns of half precision are converted once for all rows."""
+        found, w, own = self.found, self.w, (self.rows, self.across)
+        stored, depth = panels.packed.buffer, panels.depth
+        most = simplify(dim_min(self.across.extent, self.columns), w.bounds)
+        wide = w.buffer("panel", DType.F32, depth * most)
+        with spans(w, self.across, self.names, self.columns) as columns:
+            first = depth * columns.first
+            w.micro(
+                f"raot_widen_{stored.dtype.value}", out=wide, x=stored[(first,)],
+                count=depth * columns.count,
+            )  # fmt: skip
+
+            def operand(origin: Sequence[Dim]) -> tuple[Load, Sequence[Dim]]:
+                load, steps = panels.at(columns.first, columns.count, origin)
+                return wide[(load.index[0] - first,)], steps
+
+            with w.nest([loop for loop in found.nest.loops if loop not in own]):
+                self._rows((Span("", ZERO, ONE, ""), columns), {}, operand)
+
     def _rows_first(self, panels: Panels | None) -> None:
         """Rows of a computed left operand are computed once for all columns."""
         w, across = self.w, self.across
@@ -290,16 +344,9 @@ class _Tiling:
                 places = (tile, Span("", ZERO, ONE, ""), pixels)
                 operand = self._operand(places[1], pixels, panels)
                 emit_tile(
-                    self.found,
-                    w,
-                    places,
-                    self.tile_rows,
-                    {},
-                    operand,
-                    left,
-                    unroll=self.unroll,
-                    rows_inner=self.rows_inner,
-                )
+                    self.found, w, places, self.tile_rows, {}, operand, left,
+                    unroll=self.unroll, rows_inner=self.rows_inner,
+                )  # fmt: skip
 
     def _rows(self, columns: tuple[Span, Span], full: Full, operand: Operand | None) -> None:
         """Tiles of rows; where a window is clipped, one row at a time."""
@@ -454,6 +501,17 @@ EXAMPLES = (
             kernel @dot(%x: f32[n, 5], %w.packed: f16[60]) -> (%y: f32[n, 12]) {
             ...
                 multiply %sums[height, 12] = %x[24*i_tile, 0], 5, %w.packed[0], [5, 1, 12]
+            ...""",
+    ),
+    Example(
+        why="constants of half precision are converted once for many rows",
+        target="dsp",
+        before=HALF_MATMUL.replace("1..9", "32..99"),
+        after="""
+            kernel @dot(...) -> (%y: f32[n, 12]) scratch (%panel: f32[60]) {
+              micro raot_widen_f16(%panel[0], %w.packed[0]) [60]
+            ...
+                multiply %sums[height, 12] = %x[4*i_tile, 0], 5, %panel[0], [5, 1, 12]
             ...""",
     ),
     Example(

@@ -7,6 +7,8 @@
  * they are read, which is exact, so sums have the bits of a product with converted elements. One or
  * two rows convert in registers: on Cortex-M one, with Helium and on Zen 4 all. More rows convert
  * some steps to a buffer, once for all of them.
+ *
+ * raot_widen_f16 and raot_widen_bf16 convert `count` elements.
  */
 #ifndef RAOT_MULTIPLY_HALF_H
 #define RAOT_MULTIPLY_HALF_H
@@ -310,5 +312,19 @@ raot_multiply_bf16(int32_t rows, int32_t columns, const struct raot_level *level
 {
     raot_half_tile(RAOT_BF16, rows, columns, levels, left, left_row, right, sums);
 }
+
+#define RAOT_WIDEN(N, KIND)                                                                     \
+    __attribute__((noinline, unused)) static void raot_widen_##N(float *out, const uint16_t *x, \
+                                                                 int32_t count)                 \
+    {                                                                                           \
+        const int32_t whole = count / RAOT_TILE_COLUMNS;                                        \
+        raot_half_strip(KIND, out, whole, RAOT_TILE_COLUMNS, x, RAOT_TILE_COLUMNS);             \
+        for (int32_t i = whole * RAOT_TILE_COLUMNS; i < count; i++) {                           \
+            out[i] = raot_##N##_to_f32(x[i]);                                                   \
+        }                                                                                       \
+    }
+RAOT_WIDEN(f16, RAOT_F16)
+RAOT_WIDEN(bf16, RAOT_BF16)
+#undef RAOT_WIDEN
 
 #endif
