@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries that share cached keys and values, in one call of a micro-kernel for each product, for
-every number of keys."""
+"""Queries that share cached keys and values, and steps of a recurrent layer, in one call of a
+micro-kernel for each product, for every number of keys or steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relax_aot as rx
+from tests.models.onnx_text import model_of
 
 TEXT = """
 symbol n in 0..70
@@ -33,3 +34,44 @@ def test_a_few_rows_on_a_cortex_m7(rows: int, numerics: str) -> None:
         run = project.emulate(q=q, k=k, v=v)
         exact = (q.astype(np.float64) @ k) @ v
         np.testing.assert_allclose(run.outputs["y"], exact, rtol=0, atol=1e-4)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    ("board", "hidden", "kernel"),
+    [
+        ("mps2-an386", 24, b"raot_multiply_panels_f32("),
+        ("nucleo-l4r5zi", 25, b"raot_multiply_rounded_panels_f32("),
+    ],
+)
+def test_steps_of_a_recurrent_layer(board: str, hidden: int, kernel: bytes) -> None:
+    """Weights in panels, whose last one may have columns that are not used."""
+    rng = np.random.default_rng(hidden)
+    shapes = {"w": (4 * hidden, 7), "r": (4 * hidden, hidden), "b": (8 * hidden,)}
+    weights = {
+        name: (rng.normal(size=shape) / 3).astype(np.float32) for name, shape in shapes.items()
+    }
+    signature = f"m (float[t, 1, 7] x) => (float[t, 1, 1, {hidden}] y)"
+    layer = f"y = LSTM <hidden_size = {hidden}> (x, w, r, b)"
+    model = model_of(signature, layer, {name: one[None] for name, one in weights.items()})
+    project = rx.compile(model, name="m", board=board, bounds={"t": (1, 9)})
+    assert project.files["m.c"].count(kernel) == (1 if board.startswith("nucleo") else 2)
+    for t in (1, 3, 9):
+        x = rng.normal(size=(t, 1, 7)).astype(np.float32)
+        run = project.emulate(x=x)
+        exact = _lstm(x[:, 0], hidden, weights)
+        np.testing.assert_allclose(run.outputs["y"][:, 0, 0], exact, rtol=0, atol=2e-6)
+
+
+def _lstm(x: np.ndarray, hidden: int, weights: dict[str, np.ndarray]) -> np.ndarray:
+    """ONNX's order of gates: input, output, forget, cell."""
+    w, r, b = (weights[name].astype(np.float64) for name in "wrb")
+    h = c = np.zeros(hidden)
+    rows = []
+    for row in x.astype(np.float64):
+        gates = w @ row + r @ h + b.reshape(2, -1).sum(0)
+        enter, leave, keep = 1 / (1 + np.exp(-gates[: 3 * hidden].reshape(3, -1)))
+        c = keep * c + enter * np.tanh(gates[3 * hidden :])
+        h = leave * np.tanh(c)
+        rows.append(h)
+    return np.array(rows)

@@ -4,6 +4,7 @@
 32 registers s0..s31; `vldr` reaches 1020 bytes beyond its base (Armv7-M manual, A7.7.229).
 """
 
+from relax_aot.scheduling.strategies.f32_panels import panels
 from relax_aot.scheduling.strategies.f32_rows import rows
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.targets import Target
@@ -24,5 +25,5 @@ TARGET = Target(
     half_rows=16,
     half_sums=True,
     softmax=True,
-    floats=(rows, im2col, tiles),
+    floats=(rows, panels, im2col, tiles),
 )
