@@ -324,15 +324,21 @@ def _quantized(name: str, kind: str) -> Options:
 
 
 def computed() -> onnx.ModelProto:
-    """Products whose factors are both computed: of bytes, and of few rows of floats."""
+    """Products whose factors are both computed, of bytes and of few rows of floats, and those of
+    few rows by weights."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (1, 72, 10), "r": (1, 72, 24), "bias": (1, 144)}
+    weights = {name: rng.normal(size=s).astype(np.float32) / 4 for name, s in shapes.items()}
     text = """
         columns = Transpose <perm = [0, 2, 1]> (b)
         y = MatMulInteger (a, columns)
         z = MatMul (q, k)
+        h = GRU <hidden_size = 24> (x, w, r, bias)
     """
-    signature = """computed (int8[2, n, 9] a, int8[2, n, 9] b, float[2, 2, n] q, float[2, n, 20] k)
-        => (int32[2, n, n] y, float[2, 2, 20] z)"""
-    return model_of(signature, text, {})
+    signature = """computed (int8[2, n, 9] a, int8[2, n, 9] b, float[2, 2, n] q,
+        float[2, n, 20] k, float[n, 1, 10] x)
+        => (int32[2, n, n] y, float[2, 2, 20] z, float[n, 1, 1, 24] h)"""
+    return model_of(signature, text, weights)
 
 
 WIDE = """
