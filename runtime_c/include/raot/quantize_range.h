@@ -128,7 +128,8 @@ RAOT_NAKED static uint32_t raot_product_peak_blocks(RAOT_ARGUMENT float *product
         "cmphs r0, r6, lsl #1\n cmphs r0, r7, lsl #1\n blo 3f\n"
         "2: subs r3, #1\n bgt 1b\n"
         "pop {r4-r8, pc}\n"
-        "3:\n" RAOT_PEAK_ONE("r4") RAOT_PEAK_ONE("r5") RAOT_PEAK_ONE("r6") RAOT_PEAK_ONE("r7")
+        "3:\n" RAOT_GREATEST_TWO("r4", "r5", ", lsl #1", "lo")
+        RAOT_GREATEST_TWO("r6", "r7", ", lsl #1", "lo")
         "b 2b\n");
 }
 
