@@ -155,27 +155,34 @@ def _reference(
     weight = np.ones((n, attrs.offset_group, *taps, *at))
     if mask is not None:
         weight = mask.reshape(weight.shape).astype(np.float64)
-    y = np.zeros((n, outs, *at))
-    per_out, shared = outs // attrs.group, x.shape[1] // attrs.offset_group
-    for image, out, c, tap, place in product(
-        range(n), range(outs), range(w.shape[1]), np.ndindex(*taps), np.ndindex(*at)
-    ):
-        channel = out // per_out * w.shape[1] + c
-        lead = (image, channel // shared, *tap)
-        center = [
-            place[a] * strides[a] - pads[a] + tap[a] * dilations[a] + moved[(*lead, a, *place)]
-            for a in range(spatial)
-        ]
-        value = 0.0
-        for corner in product((0, 1), repeat=spatial):
-            where = [int(np.floor(v)) + side for v, side in zip(center, corner, strict=True)]
-            if all(0 <= i < size for i, size in zip(where, x.shape[2:], strict=True)):
-                share = prod(1 - abs(v - i) for v, i in zip(center, where, strict=True))
-                value += share * float(x[(image, channel, *where)])
-        y[(image, out, *place)] += value * weight[(*lead, *place)] * float(w[(out, c, *tap)])
+    per_group, per_offset = w.shape[1], x.shape[1] // attrs.offset_group
+    images = np.moveaxis(x.reshape(n, attrs.offset_group, per_offset, *x.shape[2:]), 2, -1)
+    centers = [
+        _along(2 + a, np.arange(taps[a]) * dilations[a] - pads[a], moved.ndim - 1)
+        + _along(2 + spatial + a, np.arange(at[a]) * strides[a], moved.ndim - 1)
+        + moved.take(a, 2 + spatial)
+        for a in range(spatial)
+    ]
+    lead = np.ix_(range(n), range(attrs.offset_group), *[[0]] * (2 * spatial))[:2]
+    columns = np.zeros((*weight.shape, per_offset))
+    for corner in product((0, 1), repeat=spatial):
+        inside, share, places = np.array(True), weight, []
+        for center, side, size in zip(centers, corner, x.shape[2:], strict=True):
+            place = np.floor(center) + side
+            there = (place >= 0) & (place < size)
+            inside, share = inside & there, share * (1 - abs(center - place))
+            places.append(np.where(there, place, 0).astype(np.int64))
+        columns += images[(*lead, *places)] * np.where(inside, share, 0.0)[..., None]
+    columns = np.moveaxis(columns, -1, 2).reshape(n, attrs.group, per_group, prod(taps), -1)
+    filters = w.astype(np.float64).reshape(attrs.group, -1, per_group, prod(taps))
+    y = np.einsum("ngctp,goct->ngop", columns, filters).reshape(n, outs, *at)
     if b is not None:
         y = y + b.reshape(1, -1, *[1] * spatial)
     return y.astype(x.dtype)
+
+
+def _along(axis: int, values: Array, rank: int) -> Array:
+    return values.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:

@@ -185,68 +185,70 @@ def _tap(attrs: Sampling, k: KernelBuilder, place: Dim, size: Dim, weight: Expr 
 
 def _reference(attrs: Sampling, x: Array, grid: Array) -> Array:
     spatial = x.ndim - 2
-    y = np.zeros((*x.shape[:2], *grid.shape[1:-1]), np.float64)
-    for at in np.ndindex(grid.shape[0], *grid.shape[1:-1]):
-        axes = [
-            _axis(attrs, float(grid[(*at, spatial - 1 - axis)]), x.shape[axis + 2])
-            for axis in range(spatial)
-        ]
-        for chosen in product(*axes):
-            if any(place is None for place, _ in chosen):
-                continue
-            where = tuple(place for place, _ in chosen)
-            weight = np.prod([w for _, w in chosen])
-            y[(at[0], slice(None), *at[1:])] += x[(at[0], slice(None), *where)] * weight
-    return y.astype(x.dtype)
+    axes = [
+        _axis(attrs, grid[..., spatial - 1 - axis].astype(np.float64), x.shape[axis + 2])
+        for axis in range(spatial)
+    ]
+    images = np.moveaxis(x, 1, -1)
+    (image, *_) = np.ix_(range(x.shape[0]), *[[0]] * spatial)
+    total = np.zeros((*grid.shape[:-1], x.shape[1]))
+    for chosen in product(*axes):
+        inside, weight = np.array(True), np.array(1.0)
+        for _, there, share in chosen:
+            inside, weight = inside & there, weight * share
+        elements = images[(image, *(place for place, _, _ in chosen))]
+        total += np.where(inside[..., None], elements * weight[..., None], 0.0)
+    return np.moveaxis(total, -1, 1).astype(x.dtype)
 
 
-def _axis(attrs: Sampling, given: float, size: int) -> list[tuple[int | None, float]]:
-    """Neighbors along one axis as (place or None, weight)."""
+Neighbors = list[tuple[Array, Array, Array]]
+"""For each neighbor along an axis: where it is, whether it is inside, its weight."""
+
+
+def _axis(attrs: Sampling, given: Array, size: int) -> Neighbors:
     mode, padding, align_corners = attrs.mode, attrs.padding, attrs.align_corners
     if align_corners:
         center, low, high = (given + 1) / 2 * (size - 1), 0.0, size - 1.0
     else:
         center, low, high = ((given + 1) * size - 1) / 2, -0.5, size - 0.5
     if mode == "nearest":
-        center = float(np.rint(center))
-    if padding == "border" and mode != "cubic" and not low <= center <= high:
-        center = min(max(center, 0.0), size - 1.0)
+        center = np.rint(center)
+    outside = (center < low) | (center > high)
+    if padding == "border" and mode != "cubic":
+        center = np.where(outside, np.clip(center, 0.0, size - 1.0), center)
     elif padding == "reflection":
-        center = _mirrored(center, low, high)
-    first = int(np.floor(center))
+        center = np.where(outside, _mirrored(center, low, high), center)
+    first = np.floor(center)
     t = center - first
     if mode == "nearest":
-        weights, start = [1.0], 0
+        weights, start = [np.ones_like(t)], 0
     elif mode == "linear":
         weights, start = [1 - t, t], 0
     else:
         start = -1
         weights = [
-            ((s * A - 5 * A) * s + 8 * A) * s - 4 * A
-            if s > 1
-            else (s * (A + 2) - (A + 3)) * s * s + 1
+            np.where(
+                s > 1,
+                ((s * A - 5 * A) * s + 8 * A) * s - 4 * A,
+                (s * (A + 2) - (A + 3)) * s * s + 1,
+            )
             for s in (t + 1, t, 1 - t, 2 - t)
         ]
-    found: list[tuple[int | None, float]] = []
-    for i, weight in enumerate(weights):
-        place: int | None = first + start + i
-        assert place is not None
-        if padding == "zeros":
-            place = place if 0 <= place < size else None
-        elif padding == "border":
-            place = min(max(place, 0), size - 1)
-        else:
-            place = int(np.rint(_mirrored(float(place), low, high)))
-        found.append((place, weight))
+    found = []
+    for place, weight in enumerate(weights, start):
+        place = first + place
+        inside = (place >= 0) & (place < size) | (padding != "zeros")
+        if padding == "reflection":
+            place = np.rint(_mirrored(place, low, high))
+        found.append((np.clip(place, 0, size - 1).astype(np.int64), inside, weight))
     return found
 
 
-def _mirrored(value: float, low: float, high: float) -> float:
+def _mirrored(value: Array, low: float, high: float) -> Array:
     if high <= low:
-        return low
-    while not low <= value <= high:
-        value = 2 * low - value if value < low else 2 * high - value
-    return value
+        return np.full_like(value, low)
+    phase = np.mod(value - low, 2 * (high - low))
+    return low + np.minimum(phase, 2 * (high - low) - phase)
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:

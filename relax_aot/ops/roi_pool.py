@@ -7,6 +7,7 @@ The image of a region is an index from data: one outside the batch ends the run 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,6 @@ def _neighbors(k: KernelBuilder, place: Expr, size: Dim, work: DType) -> Neighbo
 
 def _align_reference(attrs: Align, x: Array, rois: Array, images: Array) -> Array:
     y = np.zeros((len(rois), x.shape[1], attrs.height, attrs.width))
-    sizes = x.shape[2:]
     for n, (roi, image) in enumerate(zip(rois.astype(np.float64), images, strict=True)):
         roi = roi * attrs.scale - (0.5 if attrs.half_pixel else 0.0)
         start = np.array([roi[1], roi[0]])
@@ -142,31 +142,35 @@ def _align_reference(attrs: Align, x: Array, rois: Array, images: Array) -> Arra
         length = length if attrs.half_pixel else np.maximum(length, 1.0)
         cell = length / (attrs.height, attrs.width)
         counts = [attrs.sampling or max(int(np.ceil(c)), 0) for c in cell]
-        for at in np.ndindex(attrs.height, attrs.width):
-            values = []
-            for sample in np.ndindex(*counts):
-                place = start + np.array(at) * cell + (np.array(sample) + 0.5) * cell / counts
-                values.append(_sampled(x[int(image)], place, sizes))
-            if values and attrs.mode == "avg":
-                y[(n, slice(None), *at)] = np.mean(np.sum(values, axis=1), axis=0)
-            elif values:
-                y[(n, slice(None), *at)] = np.max(values, axis=(0, 1))
+        if min(counts) == 0:
+            continue
+        axes = [
+            _weighted(begin + (np.arange(cells * count) + 0.5) * step / count, size)
+            for begin, cells, count, step, size in zip(
+                start, (attrs.height, attrs.width), counts, cell, x.shape[2:], strict=True
+            )
+        ]
+        parts = np.array([
+            x[int(image)][:, rows][:, :, columns] * (above[:, None] * left)
+            for (rows, above), (columns, left) in product(*axes)
+        ]).reshape(4, x.shape[1], attrs.height, counts[0], attrs.width, counts[1])  # fmt: skip
+        if attrs.mode == "avg":
+            y[n] = parts.sum(axis=0).mean(axis=(2, 4))
+        else:
+            y[n] = parts.max(axis=(0, 3, 5))
     return y.astype(x.dtype)
 
 
-def _sampled(image: Array, place: Array, sizes: tuple[int, ...]) -> Array:
-    """The four weighted neighbors of one sample, for all channels."""
-    if any(v < -1 or v > size for v, size in zip(place, sizes, strict=True)):
-        return np.zeros((4, len(image)))
-    inner = [min(max(v, 0.0), size - 1.0) for v, size in zip(place, sizes, strict=True)]
-    low = [int(v) for v in inner]
-    parts = []
-    for i in (0, 1):
-        for j in (0, 1):
-            row, column = min(low[0] + i, sizes[0] - 1), min(low[1] + j, sizes[1] - 1)
-            weights = [abs(1 - s - (v - p)) for s, v, p in zip((i, j), inner, low, strict=True)]
-            parts.append(image[:, row, column] * weights[0] * weights[1])
-    return np.array(parts)
+def _weighted(places: Array, size: int) -> list[tuple[Array, Array]]:
+    """The two elements around each place along an axis, with their weights: 0 far outside."""
+    inside = (places >= -1) & (places <= size)
+    inner = np.clip(places, 0.0, size - 1.0)
+    low = inner.astype(np.int64)
+    share = inner - low
+    return [
+        (low, np.where(inside, 1 - share, 0.0)),
+        (np.minimum(low + 1, size - 1), np.where(inside, share, 0.0)),
+    ]
 
 
 def _align_samples(rng: np.random.Generator) -> list[Sample]:
