@@ -112,15 +112,22 @@ def pool(op_type: str, outputs: int = 1) -> Callable[[Sample], Node]:
     return node
 
 
-def deform_conv(sample: Sample) -> Node:
-    return Node("DeformConv", sample.args, dict(sample.attrs))
+def deform_columns(sample: Sample) -> Node:
+    """A filter for each channel and tap, which is 1 there."""
+    x, offset, mask = sample.args
+    assert x is not None
+    attrs = dict(sample.attrs)
+    kernel = attrs.pop("kernel")
+    taps = int(np.prod(kernel))
+    w = np.tile(np.eye(taps, dtype=x.dtype), (x.shape[1], 1)).reshape(-1, 1, *kernel)
+    return Node("DeformConv", (x, w, offset, None, mask), {"group": x.shape[1], **attrs})
 
 
 SPATIAL: dict[str, Callable[[Sample], Node]] = {
     "affine_grid": affine_grid,
     "col2im": col2im,
     "conv_transpose": conv_transpose,
-    "deform_conv": deform_conv,
+    "deform_columns": deform_columns,
     "grid_sample": grid_sample,
     "lp_pool": pool("LpPool"),
     "max_pool_with_indices": pool("MaxPool", outputs=2),
@@ -131,7 +138,7 @@ SPATIAL: dict[str, Callable[[Sample], Node]] = {
     "top_k": top_k,
 }
 
-BEYOND = {"deform_conv_4_1": "no implementation takes images of one axis"}
+BEYOND = {"deform_columns_4_1": "no implementation takes images of one axis"}
 RUNTIME = {
     "grid_sample_14_1": "the implementation keeps places of a cubic at the border",
     "grid_sample_15_1": "the implementation keeps places of a cubic at the border",

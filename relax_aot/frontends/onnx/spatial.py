@@ -14,19 +14,19 @@ from relax_aot.ops._op import normal_axis
 
 
 def _deform_conv(node: Node) -> Results:
-    x, w, offset = (node.arg(i) for i in range(3))
-    attrs = windows(node, x, w.type.shape[2:])
-    return node.emit(
-        "deform_conv",
-        x,
-        w,
-        offset,
-        node.optional(3),
-        node.optional(4),
-        group=int(node.attr("group", 1)),
-        offset_group=int(node.attr("offset_group", 1)),
-        **attrs,
+    """A pointwise convolution of the sampled taps."""
+    x, w, offset, mask = node.arg(0), node.arg(1), node.arg(2), node.optional(4)
+    kernel, group = w.type.shape[2:], int(node.attr("group", 1))
+    shared = int(node.attr("offset_group", 1))
+    window = windows(node, x, kernel)
+    node.require_equal(x.type.shape[1], w.type.shape[1] * group, "the channels of a DeformConv")
+    columns = node.emit(
+        "deform_columns", x, offset, mask, kernel=kernel, offset_group=shared, **window
     )
+    ones = [1] * len(kernel)
+    flat = node.reshape(w, (w.type.shape[0], prod(kernel, start=w.type.shape[1]), *ones))
+    pointwise = {"strides": ones, "pads": [0] * (2 * len(kernel)), "dilations": ones}
+    return node.emit("conv", columns, flat, node.optional(3), group=group, **pointwise)
 
 
 def _col2im(node: Node) -> Results:
