@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
+from relax_aot.frontends.onnx.prepare import all_nodes
 from relax_aot.ir.graph import Module
 from relax_aot.verify.reference import Given, Reference, ReferenceFailed
 
@@ -45,12 +47,10 @@ class OnnxReference(Reference):
         # Optimized, quantized operators are merged and round elsewhere.
         off = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.graph_optimization_level = off
-        model = source
-        if isinstance(source, str | os.PathLike):
-            model = str(Path(source))
-        elif not isinstance(source, bytes):
-            model = source.SerializeToString()
         try:
+            model, folder = _with_float_activations(source)
+            if folder is not None:
+                options.add_session_config_entry(FOLDER, str(folder))
             self._session = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"]
             )
@@ -104,6 +104,30 @@ class OnnxReference(Reference):
                 f"ONNX Runtime stops with {signal.Signals(os.WTERMSIG(status)).name} at a size of"
                 " 0: use --reference numpy, or give sizes above 0 (--at, --bound)"
             )
+
+
+FOLDER = "session.model_external_initializers_file_folder_path"
+"""The option for where the external data of a model in memory are."""
+ACCURACY = "accuracy_level"
+"""The attribute of products with quantized weights (MatMulNBits) that lets ONNX Runtime round
+activations to 8 bits. The operator is defined without this rounding."""
+
+
+def _with_float_activations(source: Any) -> tuple[str | bytes, Path | None]:
+    """The model without the attribute, and the folder of its external data where it is no file."""
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    if path is not None:
+        data = path.read_bytes()
+    else:
+        data = source if isinstance(source, bytes) else source.SerializeToString()
+    if ACCURACY.encode() not in data:
+        return data if path is None else str(path), None
+    model = onnx.load_from_string(data)
+    for node in all_nodes(model.graph.node):
+        kept = [attribute for attribute in node.attribute if attribute.name != ACCURACY]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+    return model.SerializeToString(), None if path is None else path.parent.resolve()
 
 
 _NUMPY: dict[str, Any] = {

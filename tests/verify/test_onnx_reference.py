@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import onnxruntime
 import pytest
-from onnx import parser
+from onnx import numpy_helper, parser
 
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.verify.job import Job, run_job
+from relax_aot.verify.onnx_reference import OnnxReference
 from relax_aot.verify.reference import ReferenceFailed
 
 OVERLAP = """
@@ -45,3 +49,27 @@ def test_a_reference_that_stops_the_process_is_told(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ReferenceFailed, match="SIGFPE at a size of 0: use --reference numpy"):
         run_job(Job(model, (project,)))
     assert run_job(Job(model, (project,), reference="numpy")).ok
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_products_with_quantized_weights_keep_float_activations(
+    as_file: bool, tmp_path: Path
+) -> None:
+    """Also where the weights are in a file of their own."""
+    model = parser.parse_model("""
+<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]>
+g (float[n, 32] x) => (float[n, 8] y)
+{ y = com.microsoft.MatMulNBits<K=32, N=8, bits=4, block_size=32, accuracy_level=4>(x, b, s) }
+""")
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (8, 1, 16)).astype(np.uint8)
+    model.graph.initializer.append(numpy_helper.from_array(codes, "b"))
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(8, np.float32), "s"))
+    source: Any = model
+    if as_file:
+        source = tmp_path / "m.onnx"
+        onnx.save(model, source, save_as_external_data=True, size_threshold=0)
+    x = rng.normal(size=(3, 32)).astype(np.float32)
+    weights = np.stack([codes & 15, codes >> 4], axis=-1).reshape(8, 32) - 8.0
+    found = OnnxReference(source, {}, {})({"x": x}, {})["y"]
+    np.testing.assert_allclose(found, x.astype(np.float64) @ weights.T, rtol=1e-5, atol=1e-4)
