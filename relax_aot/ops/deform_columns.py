@@ -31,6 +31,10 @@ FAR = 1 << 20
 class DeformColumns(Window):
     offset_group: int
 
+    @property
+    def taps(self) -> Dim:
+        return prod(map(Dim.of, self.kernel), start=Dim.of(1))
+
 
 def _type(
     attrs: DeformColumns, x: TensorType, offset: TensorType, mask: TensorType | None = None
@@ -39,7 +43,7 @@ def _type(
     require(x.dtype in (DType.F32, DType.F64), f"deform_columns cannot take {x}")
     given = (offset, mask)
     require(all(t is None or t.dtype is x.dtype for t in given), "deform_columns needs one type")
-    channels = prod(attrs.kernel, start=x.shape[1])
+    channels = x.shape[1] * attrs.taps
     return TensorType(x.dtype, (x.shape[0], channels, *attrs.sizes(x.shape[2:])))
 
 
@@ -47,7 +51,7 @@ def _conditions(
     attrs: DeformColumns, x: TensorType, offset: TensorType, mask: TensorType | None = None
 ) -> list[Condition]:
     y = _type(attrs, x, offset, mask)
-    taps = prod(attrs.kernel, start=Dim.of(attrs.offset_group))
+    taps = attrs.taps * attrs.offset_group
     conditions = [must_not_exceed(0, n, "deform_columns' output size") for n in y.shape[2:]]
     conditions += [must_not_exceed(1, n, "deform_columns of an empty image") for n in x.shape[2:]]
     together = x.shape[1] // attrs.offset_group * attrs.offset_group
@@ -68,9 +72,9 @@ def _lower(
 ) -> None:
     spatial, kernel = x.rank - 2, tuple(map(Dim.of, attrs.kernel))
     strides, pads, dilations = attrs.strides, attrs.pads, attrs.dilations
-    shared, taps = x.shape[1] // attrs.offset_group, prod(kernel, start=Dim.of(1))
-    loops = (y.shape[0], attrs.offset_group, shared, *kernel, *y.shape[2:])
-    with k.loops(*loops) as (image, group, c, *rest):
+    shared, taps = x.shape[1] // attrs.offset_group, attrs.taps
+    groups = Dim.of(attrs.offset_group)
+    with k.loops(y.shape[0], groups, shared, *kernel, *y.shape[2:]) as (image, group, c, *rest):
         tap, at = rest[:spatial], rest[spatial:]
         number = Dim.of(0)
         for axis in range(spatial):
@@ -99,7 +103,7 @@ def _corners(k: KernelBuilder, center: Expr, size: Dim, work: DType) -> list[Cor
     first = k.clamped("from", left, -FAR, FAR)
     share = k.local("share", work, where - left)
     weights: tuple[Expr, Expr] = (1.0 - share, share)
-    corners = []
+    corners: list[Corner] = []
     for i, weight in enumerate(weights):
         place = k.let("corner", first + i)
         inside = binary("&&", binary("<=", 0, place), binary("<", place, size))
@@ -124,8 +128,9 @@ def _mixed(
 
 def _reference(attrs: DeformColumns, x: Array, offset: Array, mask: Array | None = None) -> Array:
     spatial = x.ndim - 2
-    strides, pads, dilations = attrs.strides, attrs.pads, attrs.dilations
+    strides, dilations = attrs.strides, attrs.dilations
     n, taps = x.shape[0], [int(size) for size in attrs.kernel]
+    pads = [int(size) for size in attrs.pads]
     at = offset.shape[2:]
     moved = offset.reshape(n, attrs.offset_group, *taps, spatial, *at).astype(np.float64)
     weight = np.ones((n, attrs.offset_group, *taps, *at))

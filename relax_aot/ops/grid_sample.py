@@ -235,9 +235,9 @@ def _axis(attrs: Sampling, given: Array, size: int) -> Neighbors:
             for s in (t + 1, t, 1 - t, 2 - t)
         ]
     found = []
-    for place, weight in enumerate(weights, start):
-        place = first + place
-        inside = (place >= 0) & (place < size) | (padding != "zeros")
+    for i, weight in enumerate(weights, start):
+        place = first + i
+        inside = np.asarray((place >= 0) & (place < size) | (padding != "zeros"))
         if padding == "reflection":
             place = np.rint(_mirrored(place, low, high))
         found.append((np.clip(place, 0, size - 1).astype(np.int64), inside, weight))
