@@ -4,9 +4,10 @@ vectors of loops over (Helium), or slower ones (x86).
 
 A loop that computes `exp`, `tanh`, `sigmoid` or `erf` of an expression becomes three: the
 arguments of some iterations are stored in a strip, a micro-kernel replaces them by the function,
-and the statements of the loop read it there. Where a row is the function of something, and nothing
-else, its memory is the strip. The bits are those of the loop before, but for subnormal numbers
-where vectors flush them.
+and the statements of the loop read it there. Contiguous arguments are read where they are. Where a
+row is the function of something, and nothing else, its memory is the strip. On hosts, short rows,
+such as those of a tile of sums, share a strip. The bits are those of the loop before, but for
+subnormal numbers where vectors flush them.
 
 Other targets compute the gates of quantized recurrent layers alone so; cores with the DSP extension
 only where they are rows, because a strip takes more loads and stores there than a call saves.
@@ -18,11 +19,13 @@ blocks, which threads can share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 
 from relax_aot.ir.axes import REGISTER
 from relax_aot.ir.bounds import interval
-from relax_aot.ir.dims import ZERO, Dim
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, prove_le
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import (
@@ -110,12 +113,9 @@ EXAMPLES = (
               for i_strip in 0..(n + 31) // 32 {
                 let i_width = min(-32*i_strip + n, 32)
                 reserve %i_sigmoid: f32[32]
+                micro raot_sigmoid_f32(..., %x[32*i_strip]) [i_width]
                 for lane in 0..i_width {
-                  %i_sigmoid[lane] = %x[32*i_strip + lane]
-                }
-                micro raot_sigmoid_f32(...) [i_width]
-                for lane_0 in 0..i_width {
-                  %y[32*i_strip + lane_0] = (%x[32*i_strip + lane_0] * %i_sigmoid[lane_0])
+                  %y[32*i_strip + lane] = (%x[32*i_strip + lane] * %i_sigmoid[lane])
                 }
               }
             }""",
@@ -137,6 +137,30 @@ EXAMPLES = (
                 micro raot_tanh_f32(...) [i_width]
               }
             }""",
+        target="host",
+    ),
+    Example(
+        why="short rows share a strip",
+        before="""
+            kernel @gate(%x: f32[40, 32], %b: f32[32]) -> (%y: f32[40, 32]) {
+              for i in 0..40 {
+                for j in 0..32 {
+                  %y[i, j] = (%x[i, j] * tanh((%x[i, j] + %b[j])))
+                }
+              }
+            }""",
+        after="""
+            kernel @gate(%x: f32[40, 32], %b: f32[32]) -> (%y: f32[40, 32]) {
+              for i_strip in 0..2 {
+                let i_width = min(-32*i_strip + 40, 32)
+                reserve %j_tanh: f32[1024]
+                for row in 0..i_width {
+                  for lane in 0..32 {
+                    %j_tanh[lane + 32*row] = (%x[32*i_strip + row, lane] + %b[lane])
+                  }
+                }
+                micro raot_tanh_f32(...) [32*i_width]
+            ...""",
         target="host",
     ),
     Example(
@@ -169,6 +193,8 @@ EXAMPLES = (
 _LEAST = 4
 """Fewer iterations than this are computed one by one, also as many as there are lanes of sums."""
 _LEAST_STRIP = 64
+SHORT_ROW = 256
+"""Elements of rows of which a strip holds several."""
 _CHEAP = 8
 """Values of more loads, constants and operations are stored instead of computed twice."""
 
@@ -222,12 +248,15 @@ class _Strips:
     def loop(self, loop: For) -> None:
         w, known = self.w, bounds_known(loop, self.w.bounds)
         flat = replace(loop, body=without_lets(loop.body))
+        if known and not loop.axis and (loops := self.short_rows(flat)):
+            self.strips(loops)
+            return
         if known and not loop.axis and self.matches(flat) and self.ready(flat):
             if whole := self.whole_row(flat):
                 self.row(flat, *whole)
                 return
             if self.length > 1:
-                self.strips(flat)
+                self.strips((flat,))
                 return
         with w.block() as body:
             if known:
@@ -245,6 +274,26 @@ class _Strips:
         long = not loop.extent.is_constant or loop.extent.constant >= least
         return long and not (sums and self.lanes > 1)
 
+    def short_rows(self, loop: For) -> tuple[For, ...]:
+        """A nest whose inner loops are short rows, of which a strip holds several; else none. They
+        are independent: what they read and store has an element for each iteration."""
+        loops = [loop]
+        while len(loops[-1].body) == 1 and isinstance(inner := loops[-1].body[0], For):
+            loops.append(replace(inner, body=without_lets(inner.body)))
+        wide = [inner.extent for inner in loops[1:]]
+        if self.lanes == 1 or not wide or any(inner.axis for inner in loops[1:]):
+            return ()
+        known = all(dim.is_constant and dim.constant > 0 for dim in wide)
+        most = min(self.length // 2, SHORT_ROW)
+        if not known or prod(dim.constant for dim in wide) > most or not self.ready(loops[-1]):
+            return ()
+        names, body = {each.variable for each in loops}, loops[-1].body
+        stores = [stmt for stmt in body if isinstance(stmt, Store)]
+        loads = {e.buffer for stmt in body for e in expressions(stmt) if isinstance(e, Load)}
+        shared = [stmt for stmt in stores if stmt.buffer in loads or stmt.buffer.scope == REGISTER]
+        own = all(names <= set().union(*(d.symbols for d in stmt.index)) for stmt in shared)
+        return tuple(loops) if own and not any(isinstance(stmt, Assign) for stmt in body) else ()
+
     def row(self, loop: For, store: Store, found: Apply) -> None:
         """The function of a row, stored where its arguments stood."""
         if self.lanes == 1:
@@ -256,72 +305,108 @@ class _Strips:
 
     def part_of_row(self, loop: For, store: Store, found: Apply, at: Dim, count: Dim) -> None:
         w, (argument,) = self.w, found.args
+        part = _Strip((loop,), at, count, ZERO, 0, count)
         first = {loop.variable: loop.start + at}
         values = moved(store, first)
         source = values
         if isinstance(argument, Load) and stride(argument, loop.variable) == 1:
             source = moved(argument, first)
         else:
-            self.each(loop, (replace(store, value=argument),), at, count)
+            self.each(part, (replace(store, value=argument),))
         w.micro(self.functions[found.function], values=values, **{"from": source}, count=count)
         rest = tuple(stmt for stmt in loop.body if stmt != store)
         if rest:
-            self.each(loop, rest, at, count)
+            self.each(part, rest)
 
-    def strips(self, loop: For) -> None:
-        """Strips of iterations, with the functions of one after the other."""
-        w, name = self.w, loop.variable
-        size = self.size(loop)
-        with w.tiles((f"{name}_strip", f"{name}_width"), loop.extent, size) as (at, width):
-            place = (Dim.of(name) - loop.start - at,)
-            while found := self.ready(loop):
-                loop = self.compute(loop, found, size, place, at, width)
-            self.each(loop, loop.body, at, width)
+    def strips(self, loops: tuple[For, ...]) -> None:
+        """Strips of iterations, with the functions of one after the other. Of a nest: iterations of
+        its outermost loop, with all of the others."""
+        w, (head, *inner) = self.w, loops
+        wide = prod(loop.extent.constant for loop in inner)
+        size = self.size(loops, wide)
+        names = (f"{head.variable}_strip", f"{head.variable}_width")
+        single = inner and size == interval(head.extent, w.bounds)[1]
+        with self.all_of(head) if single else w.tiles(names, head.extent, size) as (at, width):
+            place = Dim.of(head.variable) - head.start - at
+            for loop in inner:
+                place = place * loop.extent + Dim.of(loop.variable) - loop.start
+            strip = _Strip(loops, at, width, place, size * wide, width * wide)
+            body = loops[-1].body
+            while found := self.ready(replace(loops[-1], body=body)):
+                body = self.compute(strip, body, found)
+            self.each(strip, body)
 
-    def size(self, loop: For) -> int:
-        """Of a strip: several strips together are about as long as one alone would be."""
-        count = len({e for stmt in loop.body for e in expressions(stmt) if self.is_function(e)})
+    @contextmanager
+    def all_of(self, loop: For) -> Iterator[tuple[Dim, Dim]]:
+        """All iterations of a loop as one strip: where the first one is, and how many."""
+        extent = loop.extent
+        if not prove_le(ZERO, extent, self.w.bounds):
+            extent = self.w.short(f"{loop.variable}_width", dim_max(extent, 0))
+        yield ZERO, extent
+
+    def size(self, loops: tuple[For, ...], wide: int) -> int:
+        """Iterations of a strip: several strips together are about as long as one alone would
+        be."""
+        body = loops[-1].body
+        count = len({e for stmt in body for e in expressions(stmt) if self.is_function(e)})
         size = self.length
         while size * count > self.length and size > _LEAST_STRIP:
             size //= 2
-        _, high = interval(loop.extent, self.w.bounds)
-        return min(size, max(high, 1))
+        _, high = interval(loops[0].extent, self.w.bounds)
+        return min(max(size // wide, 1), max(high, 1))
 
     def compute(
-        self, loop: For, found: list[Apply], size: int, place: tuple[Dim], at: Dim, width: Dim
-    ) -> For:
-        """Computes functions; returns the loop that reads them, and scalars of their arguments
+        self, strip: _Strip, body: tuple[Stmt, ...], found: list[Apply]
+    ) -> tuple[Stmt, ...]:
+        """Computes functions; returns the body that reads them, and scalars of their arguments
         that would take long to compute again."""
-        w, shape = self.w, (Dim.of(size),)
+        w, shape, place = self.w, (Dim.of(strip.size),), (strip.place,)
 
-        def strip(kind: str) -> Buffer:
-            buffer = Buffer(w.fresh(f"{loop.variable}_{kind}"), DType.F32, shape, REGISTER)
+        def reserve(kind: str) -> Buffer:
+            name = w.fresh(f"{strip.loops[-1].variable}_{kind}")
+            buffer = Buffer(name, DType.F32, shape, REGISTER)
             w.add(Reserve(buffer))
             return buffer
 
-        results = {one: strip(one.function) for one in found}
-        computed = _declared(loop.body, [one.args[0] for one in found])
+        results = {one: reserve(one.function) for one in found}
+        rows = {one: load for one in found if (load := _as_row(one.args[0], strip, body))}
+        computed = _declared(body, [one.args[0] for one in found if one not in rows])
         read: dict[Expr, Expr] = {one: Load(buffer, place) for one, buffer in results.items()}
-        body, kept = _kept(_replaced(loop.body, read), computed)
-        strips: dict[Expr, Buffer] = {local: strip(local.name) for local in kept}
+        rest, kept = _kept(_replaced(body, read), computed)
+        strips: dict[Expr, Buffer] = {local: reserve(local.name) for local in kept}
         sources = {one: strips.get(one.args[0], buffer) for one, buffer in results.items()}
-        stored = {sources[one]: one.args[0] for one in found}
+        stored = {sources[one]: one.args[0] for one in found if one not in rows}
         stored |= {buffer: local for local, buffer in strips.items()}
         stores = [Store(buffer, place, value) for buffer, value in stored.items()]
-        self.each(loop, (*computed, *stores), at, width)
+        if stores:
+            self.each(strip, (*computed, *stores))
         for one, buffer in results.items():
-            values, source = (Load(each, (ZERO,)) for each in (buffer, sources[one]))
-            w.micro(self.functions[one.function], values=values, **{"from": source}, count=width)
+            values = Load(buffer, (ZERO,))
+            source = rows.get(one) or Load(sources[one], (ZERO,))
+            name, count = self.functions[one.function], strip.count
+            w.micro(name, values=values, **{"from": source}, count=count)
         values_of: dict[Expr, Expr] = {
             local: Load(buffer, place) for local, buffer in strips.items()
         }
-        return replace(loop, body=_replaced(body, values_of))
+        return _replaced(rest, values_of)
 
-    def each(self, loop: For, body: tuple[Stmt, ...], first: Dim, count: Dim) -> None:
-        """Some iterations of a loop with this body."""
+    def each(self, strip: _Strip, body: tuple[Stmt, ...]) -> None:
+        """The iterations of a strip with this body."""
+        head, *inner = strip.loops
         sums: dict[Local, Expr] = {s.local: s.local for s in body if isinstance(s, Assign)}
-        with self.w.range("lane", count) as lane:
-            self.w.place(body, sums, {loop.variable: loop.start + first + lane})
+        names = [*(["row"] * bool(inner)), *(loop.variable for loop in inner[:-1]), "lane"]
+        extents = (strip.width, *(loop.extent for loop in inner))
+        fresh = [
+            For(self.w.fresh(name), ZERO, extent, ())
+            for name, extent in zip(names, extents, strict=True)
+        ]
+        starts = (head.start + strip.at, *(loop.start for loop in inner))
+        at = {
+            loop.variable: start + Dim.of(own.variable)
+            for loop, start, own in zip(strip.loops, starts, fresh, strict=True)
+        }
+        with self.w.nest(fresh):
+            self.w.place(body, sums, at)
 
     def ready(self, loop: For) -> list[Apply]:
         """The functions in a loop of scalar statements whose arguments do not depend on what other
@@ -362,6 +447,35 @@ class _Strips:
             and loop.body[0] == store
         )
         return (store, found) if fits and not any(map(self.is_function, _in(rest))) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    """Iterations of a loop, or of the outermost loop of a nest: `width` of them from `at` on,
+    `count` with those of the inner loops, `size` at most. `place`: of one in the strip."""
+
+    loops: tuple[For, ...]
+    at: Dim
+    width: Dim
+    place: Dim
+    size: int
+    count: Dim
+
+
+def _as_row(argument: Expr, strip: _Strip, body: tuple[Stmt, ...]) -> Load | None:
+    """The first element of an argument that is contiguous in the order of a strip, and that no
+    iteration stores."""
+    if not isinstance(argument, Load) or argument.dtype is not DType.F32:
+        return None
+    if any(isinstance(stmt, Store) and stmt.buffer == argument.buffer for stmt in body):
+        return None
+    step = ONE
+    for loop in reversed(strip.loops):
+        if stride(argument, loop.variable) != step:
+            return None
+        step = step * loop.extent
+    starts = {loop.variable: loop.start for loop in strip.loops[1:]}
+    return moved(argument, {strip.loops[0].variable: strip.loops[0].start + strip.at, **starts})
 
 
 def _replaced(body: tuple[Stmt, ...], values: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:

@@ -14,15 +14,15 @@ As with im2col, the weights are known to be finite, and a sum of -0 may become +
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
 from math import prod
 
 from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.axes import REGISTER
-from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, simplify
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, prove_le, simplify
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import Expr, For, Lit, Load, Store
+from relax_aot.ir.loops import Apply, Buffer, Expr, For, Lit, Load, Store, binary
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, stride
@@ -43,6 +43,9 @@ from relax_aot.scheduling.writer import Ends, Writer
 
 CHANNELS = 64
 """Channels of a depthwise convolution that are computed together, at most."""
+NARROW = 6
+"""Positions of a line that are written out, with few taps: borders count more than copies of
+lines, and all positions share weights and the elements of windows."""
 MOST_SUMS = 1024
 """Sums of a depthwise convolution that are computed together, at most."""
 STRIP_BYTES = 1 << 14
@@ -149,9 +152,12 @@ def depthwise(found: Contraction, w: Writer, context: Context) -> tuple[float, E
     panels = panels_of(weights, found.nest.loops, roles.channels, roles.full, CHANNELS)
     if panels is None or panels.outer or indexed_by(found.start) & set(own):
         return None
+    positions = roles.pixels.positions
+    narrow = few and positions.is_constant and positions.constant <= NARROW
     near = stride(image, roles.channels.variable) == 1
-    strip = None if near else _Strip.of(found, w, context, roles)
-    return (0, _Depthwise(found, w, roles, panels, strip).emit) if near or strip else None
+    strip = None if near and not narrow else _Strip.of(found, w, context, roles)
+    kind = _Narrow if narrow and strip else _Depthwise
+    return (0, kind(found, w, roles, panels, strip).emit) if near or strip else None
 
 
 def _stores_channels(found: Contraction, channels: For) -> bool:
@@ -372,18 +378,15 @@ class _Depthwise:
     strip: _Strip | None
 
     def emit(self) -> None:
-        w, (lines, pixels), channels = self.w, self.roles.axes, self.roles.channels
+        w, lines, channels = self.w, self.roles.lines, self.roles.channels
         self.panels = self.panels.named(w.fresh(self.panels.packed.buffer.name))
         w.constant(self.panels.packed)
         if self.strip:
             self.strip.reserve()
-        own = (lines.loop, pixels.loop, channels)
+        own = (lines.loop, self.roles.pixels.loop, channels)
         outer = [loop for loop in self.found.nest.loops if loop not in own]
         with w.nest(outer), spans(w, channels, ("c", "panel", "width"), CHANNELS) as some:
-            self.most = greatest(some.count, w.bounds)
-            self.start = w.reserve("start", DType.F32, REGISTER, self.most)
-            with w.range("c", some.count) as c:
-                w.add(Store(self.start, (c,), substitute_in(self.found.start, some.at(c))))
+            self._begin(some)
             if self.strip is None:
                 with w.range("y", lines.positions) as line:
                     self._line(line, some)
@@ -393,40 +396,55 @@ class _Depthwise:
                 with w.range("y", high) as y:
                     self._line_of_strip(line, y, some)
 
+    def _begin(self, some: Span) -> None:
+        """What the sums of some channels begin with."""
+        self.most = greatest(some.count, self.w.bounds)
+        self.start = self.w.reserve("start", DType.F32, REGISTER, self.most)
+        with self.w.range("c", some.count) as c:
+            self.w.add(Store(self.start, (c,), substitute_in(self.found.start, some.at(c))))
+
     def _line(self, line: Dim, some: Span) -> None:
-        """Positions of a line, with what is inside the image of their windows."""
+        """Positions of a line of the image: where a window is clipped, one at a time."""
         w, (lines, pixels) = self.w, self.roles.axes
         assert pixels.loop is not None
-        rows = self._inside(lines, line)
         inside = interior(pixels.loop, self.found.nest)
         assert inside is not None
         low = w.short(f"{pixels.variable}_low", inside.start)
         high = w.short(f"{pixels.variable}_high", inside.stop)
-        for start, stop in ((pixels.loop.start, low), (high, pixels.loop.stop)):
-            if start != stop:
-                with w.range("x", stop, start) as x:
-                    taps = {lines.tap: rows, pixels.tap: self._inside(pixels, x)}
-                    self._positions(line, x, ONE, some, self._image(line, x, some, taps), taps)
-        taps = {lines.tap: rows, pixels.tap: (ZERO, Dim.of(pixels.taps))}
-        for x, count in self._tiles(low, high):
-            self._positions(line, x, count, some, self._image(line, x, some, taps), taps)
+        taps = {lines.tap: self._inside(lines, line), pixels.tap: (ZERO, Dim.of(pixels.taps))}
+        for x, count, sums in self._tiles():
+            first = w.short("first", dim_min(dim_max(low - x, 0), count))
+            last = w.short("last", dim_max(dim_min(high - x, count), first))
+            for start, stop in ((ZERO, first), (last, count)):
+                if start != stop:
+                    with w.range("p", stop, start) as p:
+                        clipped = {**taps, pixels.tap: self._inside(pixels, x + p)}
+                        here = self._image(line, x + p, some, clipped)
+                        self._sums(Load(sums, (p * some.count,)), ONE, some, here, clipped)
+            if first != last:
+                some_whole = not prove_le(first + 1, last, w.bounds)
+                with w.when(*[binary("<", first, last)] * some_whole):
+                    here = self._image(line, x + first, some, taps)
+                    place = Load(sums, (first * some.count,))
+                    self._sums(place, last - first, some, here, taps)
+            self._finish(line, x, count, some, sums)
 
     def _line_of_strip(self, line: Dim, y: Dim, some: Span) -> None:
         lines, pixels = self.roles.axes
         assert self.strip is not None
         taps = {axis.tap: (ZERO, Dim.of(axis.taps)) for axis in (lines, pixels)}
-        for x, count in self._tiles(ZERO, pixels.positions):
+        for x, count, sums in self._tiles():
             here = Load(self.strip.buffer, (y * lines.stride, x * pixels.stride, ZERO))
-            self._positions(line + y, x, count, some, here, taps)
+            self._sums(Load(sums, (ZERO,)), count, some, here, taps)
+            self._finish(line + y, x, count, some, sums)
 
-    def _tiles(self, start: Dim, stop: Dim) -> Iterator[tuple[Dim, Dim]]:
-        """Adjacent positions from `start` to `stop`: the first one, and how many."""
-        with self.w.tiles(("x_tile", "count"), stop - start, self.at_once) as (x, count):
-            yield start + x, count
-
-    @property
-    def at_once(self) -> int:
-        return max(MOST_SUMS // self.most, 1)
+    def _tiles(self) -> Iterator[tuple[Dim, Dim, Buffer]]:
+        """Adjacent positions: the first one, how many, and room for their sums."""
+        w, positions = self.w, self.roles.pixels.positions
+        most = max(MOST_SUMS // self.most, 1)
+        with w.tiles(("x_tile", "count"), positions, most) as (x, count):
+            room = min(greatest(positions, w.bounds), most) * self.most
+            yield x, count, w.reserve("sums", DType.F32, REGISTER, room)
 
     def _inside(self, axis: Axis, position: Dim) -> Ends:
         """The taps of a window that are inside the image."""
@@ -445,13 +463,11 @@ class _Depthwise:
         lines, pixels = self.roles.axes
         return {lines.variable: line, pixels.variable: x}
 
-    def _positions(
-        self, line: Dim, x: Dim, count: Dim, some: Span, here: Load, taps: Mapping[str, Ends]
+    def _sums(
+        self, sums: Load, count: Dim, some: Span, here: Load, taps: Mapping[str, Ends]
     ) -> None:
-        """The sums of adjacent positions, whose windows begin at `here`, then what follows them."""
-        w, found, (lines, pixels) = self.w, self.found, self.roles.axes
-        high = min(greatest(count, w.bounds), self.at_once)
-        sums = w.reserve("sums", DType.F32, REGISTER, high * self.most)
+        """The sums of adjacent positions, whose windows begin at `here`."""
+        lines, pixels = self.roles.axes
         begins = [taps[loop.variable][0] for loop in self.roles.full]
         weights, steps = self.panels.at(some.first, some.count, begins)
         far = dict(zip((loop.variable for loop in self.roles.full), steps, strict=True))
@@ -460,17 +476,53 @@ class _Depthwise:
             pixel = prod(self.strip.buffer.shape[2:], start=ONE)
             row = pixel * self.strip.buffer.shape[1]
         (top, bottom), (left, right) = (taps[axis.tap] for axis in (lines, pixels))
-        w.micro(
+        self.w.micro(
             "raot_depthwise_f32", sums=sums, x=here, weights=weights, start=self.start,
             positions=count, channels=some.count, step=pixel * pixels.stride,
             rows=bottom - top, row_step=row * lines.dilation, taps=right - left,
             tap_step=pixel * pixels.dilation, weight_row=far.get(lines.tap, ZERO),
         )  # fmt: skip
+
+    def _finish(self, line: Dim, x: Dim, count: Dim, some: Span, sums: Buffer) -> None:
+        """What follows the sums of adjacent positions."""
+        w, found = self.w, self.found
         loops = [For(w.fresh("p"), ZERO, count, ()), For(w.fresh("c"), ZERO, some.count, ())]
         p, c = (Dim.of(loop.variable) for loop in loops)
         with w.nest(loops if _stores_channels(found, self.roles.channels) else loops[::-1]):
             at = {**self._at(line, x + p), **some.at(c)}
             w.finish(found.after, found.sum, Load(sums, (p * some.count + c,)), at)
+
+
+class _Narrow(_Depthwise):
+    """All positions of a line in a loop over channels, which compilers vectorize."""
+
+    def _begin(self, some: Span) -> None:
+        """Sums begin where they are computed."""
+
+    def _line_of_strip(self, line: Dim, y: Dim, some: Span) -> None:
+        w, found = self.w, self.found
+        with w.range("c", some.count) as c:
+            for x in range(self.roles.pixels.positions.constant):
+                at = {**self._at(line + y, Dim.of(x)), **some.at(c)}
+                total: Expr = substitute_in(found.start, at)
+                for i, j in product(*(range(axis.taps) for axis in self.roles.axes)):
+                    total = self._tap(i, j, y, x, c, some, total)
+                w.finish(found.after, found.sum, total, at)
+
+    def _tap(self, i: int, j: int, y: Dim, x: int, c: Dim, some: Span, total: Expr) -> Expr:
+        lines, pixels = self.roles.axes
+        assert self.strip is not None
+        taps = {lines.tap: Dim.of(i), pixels.tap: Dim.of(j)}
+        weight, _ = self.panels.at(
+            some.first, some.count, [taps[loop.variable] for loop in self.roles.full]
+        )
+        weight = replace(weight, index=(*weight.index[:-1], weight.index[-1] + c))
+        place = (
+            y * lines.stride + i * lines.dilation,
+            Dim.of(x * pixels.stride + j * pixels.dilation),
+            c,
+        )
+        return Apply("fma", (Load(self.strip.buffer, place), weight, total))
 
 
 EXAMPLES = (
@@ -485,16 +537,28 @@ EXAMPLES = (
             ...""",
     ),
     Example(
-        why="adjacent positions, and single ones at the borders",
+        why="positions of a narrow image share the weights of a channel",
         target="host",
         before=DEPTHWISE_NHWC,
         after="""
-            kernel @conv(%x: f32[6, 8], %w.packed: f32[24]) -> (%y: f32[6, 8]) {
+            kernel @conv(...) scratch (%strip: f32[1, 8, 8]) {
             ...
-                reserve %sums_1: f32[32]
-                micro raot_depthwise_f32(%sums_1[0], %x[0, 0], ...) [4, 8, 8, 1, 0, 3, 8, 0]
+                  %y[0, c_3] = max(fma(%strip[y_0, 2, c_3], %w.packed[c_3 + 16], ...
+            ...""",
+    ),
+    Example(
+        why="adjacent positions, and single ones at the borders",
+        target="host",
+        before=DEPTHWISE_NHWC.replace("[6, 8]", "[9, 8]")
+        .replace("0..6", "0..9")
+        .replace("7", "10"),
+        after="""
+            kernel @conv(%x: f32[9, 8], %w.packed: f32[24]) -> (%y: f32[9, 8]) {
             ...
-                    %y[p_1 + 1, c_3] = max(%sums_1[c_3 + 8*p_1], 0.0:f32)
+                micro raot_depthwise_f32(%sums[8], %x[0, 0], ...) [7, 8, 8, 1, 0, 3, 8, 0]
+                for p_1 in 0..9 {
+                  for c_1 in 0..8 {
+                    %y[p_1, c_1] = max(%sums[c_1 + 8*p_1], 0.0:f32)
             ...""",
     ),
     Example(why="channels that are not last", target="host", before=CONVOLUTION),

@@ -30,7 +30,6 @@ from relax_aot.ir.loops import (
     Store,
     binary,
 )
-from relax_aot.ir.rewrite import map_expr
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, stride
 from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE
@@ -173,11 +172,10 @@ class _Rows:
             right, phase = divmod(j * across.dilation, across.stride)
             here = self._place(row_phase, phase, Dim.of(up), Dim.of(p) + right)
             total = Apply("fma", (weight, Load(self.strip, (here,)), total))
-        store, value = self._uniform(), total
-        if store is not None:
-            value = map_expr(store.value, lambda e: total if e == found.sum else e)
+        store = self._uniform()
         with w.loop(p, ZERO, count) as at_p:
-            w.add(Store(row, (at_p,), value))
+            value = store.value if store else found.sum
+            w.finish([Store(row, (at_p,), value)], found.sum, total, {})
 
 
 def _within(value: Dim, low: Dim, high: Dim) -> Dim:

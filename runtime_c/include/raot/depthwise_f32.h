@@ -35,7 +35,8 @@ struct raot_depthwise {
 
 #if defined(__AVX2__) && defined(__FMA__)
 /*
- *     RAOT_DEPTHWISE_HIGH   positions of a block, with sums of up to two vectors each
+ *     RAOT_DEPTHWISE_HIGH   positions of a block, with sums of up to two vectors each; one
+ *                           position has up to four
  *     RAOT_DEPTHWISE_NEAR   positions of a block where each is a tap of the one before it: a vector
  *                           of x is read once for all of its taps
  *     RAOT_DEPTHWISE_MOST   taps of a row of such windows, whose weights fit in registers
@@ -66,13 +67,13 @@ RAOT_INLINE static inline void raot_depthwise_block_f32(const int32_t high, cons
                                                         const float *weights, const float *start,
                                                         const struct raot_depthwise *sizes)
 {
-    raot_depthwise_lanes kept[RAOT_DEPTHWISE_HIGH][2];
+    raot_depthwise_lanes kept[2 * RAOT_DEPTHWISE_HIGH];
 
     RAOT_DEPTHWISE_UNROLL
     for (int32_t p = 0; p < high; p++) {
         RAOT_DEPTHWISE_UNROLL
         for (int32_t v = 0; v < wide; v++) {
-            kept[p][v] = RAOT_DEPTHWISE_X86(loadu_ps)(start + v * RAOT_DEPTHWISE_LANES);
+            kept[p * wide + v] = RAOT_DEPTHWISE_X86(loadu_ps)(start + v * RAOT_DEPTHWISE_LANES);
         }
     }
     for (int32_t i = 0; i < sizes->rows; i++) {
@@ -80,7 +81,7 @@ RAOT_INLINE static inline void raot_depthwise_block_f32(const int32_t high, cons
         const float *b = weights + i * sizes->weight_row;
 
         for (int32_t j = 0; j < sizes->taps; j++) {
-            raot_depthwise_lanes by[2];
+            raot_depthwise_lanes by[4];
 
             RAOT_DEPTHWISE_UNROLL
             for (int32_t v = 0; v < wide; v++) {
@@ -92,8 +93,8 @@ RAOT_INLINE static inline void raot_depthwise_block_f32(const int32_t high, cons
                 for (int32_t v = 0; v < wide; v++) {
                     const float *const from = a + p * sizes->step + v * RAOT_DEPTHWISE_LANES;
 
-                    kept[p][v] = RAOT_DEPTHWISE_X86(fmadd_ps)(RAOT_DEPTHWISE_X86(loadu_ps)(from),
-                                                              by[v], kept[p][v]);
+                    kept[p * wide + v] = RAOT_DEPTHWISE_X86(fmadd_ps)(
+                        RAOT_DEPTHWISE_X86(loadu_ps)(from), by[v], kept[p * wide + v]);
                 }
             }
             a += sizes->tap_step;
@@ -105,21 +106,21 @@ RAOT_INLINE static inline void raot_depthwise_block_f32(const int32_t high, cons
         RAOT_DEPTHWISE_UNROLL
         for (int32_t v = 0; v < wide; v++) {
             RAOT_DEPTHWISE_X86(storeu_ps)
-            (sums + p * sizes->channels + v * RAOT_DEPTHWISE_LANES, kept[p][v]);
+            (sums + p * sizes->channels + v * RAOT_DEPTHWISE_LANES, kept[p * wide + v]);
         }
     }
 }
 
 /* A block of windows of which each begins one tap after the one before; `taps`: a constant. */
-RAOT_INLINE static inline void raot_depthwise_near_f32(const int32_t taps, float *sums,
-                                                       const float *x, const float *weights,
-                                                       const float *start,
+RAOT_INLINE static inline void raot_depthwise_near_f32(const int32_t high, const int32_t taps,
+                                                       float *sums, const float *x,
+                                                       const float *weights, const float *start,
                                                        const struct raot_depthwise *sizes)
 {
     raot_depthwise_lanes kept[RAOT_DEPTHWISE_NEAR];
 
     RAOT_DEPTHWISE_UNROLL
-    for (int32_t p = 0; p < RAOT_DEPTHWISE_NEAR; p++) {
+    for (int32_t p = 0; p < high; p++) {
         kept[p] = RAOT_DEPTHWISE_X86(loadu_ps)(start);
     }
     for (int32_t i = 0; i < sizes->rows; i++) {
@@ -132,12 +133,12 @@ RAOT_INLINE static inline void raot_depthwise_near_f32(const int32_t taps, float
             by[j] = RAOT_DEPTHWISE_X86(loadu_ps)(b + j * sizes->channels);
         }
         RAOT_DEPTHWISE_UNROLL
-        for (int32_t q = 0; q < RAOT_DEPTHWISE_NEAR + taps - 1; q++) {
+        for (int32_t q = 0; q < high + taps - 1; q++) {
             const raot_depthwise_lanes here = RAOT_DEPTHWISE_X86(loadu_ps)(a);
 
             RAOT_DEPTHWISE_UNROLL
             for (int32_t j = 0; j < taps; j++) {
-                if (q >= j && q - j < RAOT_DEPTHWISE_NEAR) {
+                if (q >= j && q - j < high) {
                     kept[q - j] = RAOT_DEPTHWISE_X86(fmadd_ps)(here, by[j], kept[q - j]);
                 }
             }
@@ -145,7 +146,7 @@ RAOT_INLINE static inline void raot_depthwise_near_f32(const int32_t taps, float
         }
     }
     RAOT_DEPTHWISE_UNROLL
-    for (int32_t p = 0; p < RAOT_DEPTHWISE_NEAR; p++) {
+    for (int32_t p = 0; p < high; p++) {
         RAOT_DEPTHWISE_X86(storeu_ps)(sums + p * sizes->channels, kept[p]);
     }
 }
@@ -161,45 +162,65 @@ RAOT_INLINE static inline void raot_depthwise_near_f32(const int32_t taps, float
         }                                                                                         \
     } while (0)
 
-/* All positions, of `wide` vectors of channels. */
-RAOT_INLINE static inline void raot_depthwise_wide_f32(const int32_t wide, float *sums,
-                                                       const float *x, const float *weights,
-                                                       const float *start,
-                                                       const struct raot_depthwise *sizes)
+/* All positions, of up to `wide` vectors of channels; returns how many vectors. */
+RAOT_INLINE static inline int32_t raot_depthwise_wide_f32(int32_t wide, float *sums, const float *x,
+                                                          const float *weights, const float *start,
+                                                          const struct raot_depthwise *sizes)
 {
-    if (sizes->positions >= RAOT_DEPTHWISE_HIGH) {
-        RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_HIGH, raot_depthwise_block_f32, RAOT_DEPTHWISE_HIGH,
-                              wide);
-    } else if (sizes->positions >= 3) {
-        RAOT_DEPTHWISE_BLOCKS(3, raot_depthwise_block_f32, 3, wide);
-    } else {
-        RAOT_DEPTHWISE_BLOCKS(1, raot_depthwise_block_f32, 1, wide);
+    if (sizes->positions < 3 && wide >= 4) {
+        RAOT_DEPTHWISE_BLOCKS(1, raot_depthwise_block_f32, 1, 4);
+        return 4;
     }
+    if (sizes->positions < 3) {
+        RAOT_DEPTHWISE_BLOCKS(1, raot_depthwise_block_f32, 1, 1);
+        return 1;
+    }
+    if (sizes->positions < RAOT_DEPTHWISE_HIGH && wide >= 2) {
+        RAOT_DEPTHWISE_BLOCKS(3, raot_depthwise_block_f32, 3, 2);
+        return 2;
+    }
+    if (sizes->positions < RAOT_DEPTHWISE_HIGH) {
+        RAOT_DEPTHWISE_BLOCKS(3, raot_depthwise_block_f32, 3, 1);
+        return 1;
+    }
+    if (wide >= 2) {
+        RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_HIGH, raot_depthwise_block_f32, RAOT_DEPTHWISE_HIGH,
+                              2);
+        return 2;
+    }
+    RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_HIGH, raot_depthwise_block_f32, RAOT_DEPTHWISE_HIGH, 1);
+    return 1;
 }
 
-/* Whether windows are near each other and of 3, 5 or 7 taps; then all positions. */
-RAOT_INLINE static inline int raot_depthwise_nears_f32(float *sums, const float *x,
-                                                       const float *weights, const float *start,
-                                                       const struct raot_depthwise *sizes)
+/* Windows near each other of 3, 5 or 7 taps, at four positions at least: all of one vector of
+ * channels. Returns whether they are such. */
+RAOT_INLINE static inline int32_t raot_depthwise_nears_f32(float *sums, const float *x,
+                                                           const float *weights, const float *start,
+                                                           const struct raot_depthwise *sizes)
 {
-    if (sizes->step != sizes->tap_step || sizes->positions < RAOT_DEPTHWISE_NEAR) {
+    const int32_t few = sizes->positions < RAOT_DEPTHWISE_NEAR;
+
+    if (sizes->step != sizes->tap_step || sizes->positions < RAOT_DEPTHWISE_NEAR / 2) {
         return 0;
     }
-    switch (sizes->taps) {
-    case 3:
-        RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_NEAR, raot_depthwise_near_f32, 3);
-        return 1;
-    case 5:
-        RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_NEAR, raot_depthwise_near_f32, 5);
-        return 1;
+    if (sizes->taps == 3 && few) {
+        RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_NEAR / 2, raot_depthwise_near_f32,
+                              RAOT_DEPTHWISE_NEAR / 2, 3);
+    } else if (sizes->taps == 3) {
+        RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_NEAR, raot_depthwise_near_f32, RAOT_DEPTHWISE_NEAR, 3);
+    } else if (sizes->taps == 5 && few) {
+        RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_NEAR / 2, raot_depthwise_near_f32,
+                              RAOT_DEPTHWISE_NEAR / 2, 5);
+    } else if (sizes->taps == 5) {
+        RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_NEAR, raot_depthwise_near_f32, RAOT_DEPTHWISE_NEAR, 5);
 #if RAOT_DEPTHWISE_MOST >= 7
-    case 7:
-        RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_NEAR, raot_depthwise_near_f32, 7);
-        return 1;
+    } else if (sizes->taps == 7 && !few) {
+        RAOT_DEPTHWISE_BLOCKS(RAOT_DEPTHWISE_NEAR, raot_depthwise_near_f32, RAOT_DEPTHWISE_NEAR, 7);
 #endif
-    default:
+    } else {
         return 0;
     }
+    return 1;
 }
 #endif
 
@@ -217,12 +238,10 @@ __attribute__((noinline, unused)) static void raot_depthwise_f32(float *sums, co
         }
         if (raot_depthwise_nears_f32(sums + c, x + c, weights + c, start + c, sizes)) {
             c += RAOT_DEPTHWISE_LANES;
-        } else if (channels - c >= 2 * RAOT_DEPTHWISE_LANES) {
-            raot_depthwise_wide_f32(2, sums + c, x + c, weights + c, start + c, sizes);
-            c += 2 * RAOT_DEPTHWISE_LANES;
         } else {
-            raot_depthwise_wide_f32(1, sums + c, x + c, weights + c, start + c, sizes);
-            c += RAOT_DEPTHWISE_LANES;
+            c += RAOT_DEPTHWISE_LANES *
+                 raot_depthwise_wide_f32((channels - c) / RAOT_DEPTHWISE_LANES, sums + c, x + c,
+                                         weights + c, start + c, sizes);
         }
     }
     if (channels >= RAOT_DEPTHWISE_LANES) {

@@ -26,6 +26,7 @@
 
 #include "raot/check.h"
 #include "raot/function.h"
+#include "raot/functions_f32.h"
 #include "raot/integer.h"
 #include "raot/lanes.h"
 #include "raot/math.h"
@@ -193,17 +194,32 @@ fill_lstm_states_3(int32_t batch, int32_t n, const float *restrict steps,
                     }
                 }
             }
-            for (int32_t i2 = 0; i2 < batch; i2++) {
-                for (int32_t i3 = 0; i3 < 7; i3++) {
-                    const float previous_cell = states_3[i2 * 7 + i3];
-                    const float input_gate = raot_sigmoidf(states_gates0[i2 * 28 + i3]);
-                    const float forget_gate = raot_sigmoidf(states_gates0[i2 * 28 + i3 + 14]);
-                    const float candidate = raot_tanhf(states_gates0[i2 * 28 + i3 + 21]);
+            float i3_sigmoid[14];
+            float i3_sigmoid_0[14];
+            float i3_tanh[14];
+            float i3_sigmoid_1[14];
+            for (int32_t row = 0; row < batch; row++) {
+                for (int32_t lane = 0; lane < 7; lane++) {
+                    i3_sigmoid[row * 7 + lane] = states_gates0[row * 28 + lane];
+                    i3_sigmoid_0[row * 7 + lane] = states_gates0[row * 28 + lane + 14];
+                    i3_tanh[row * 7 + lane] = states_gates0[row * 28 + lane + 21];
+                    i3_sigmoid_1[row * 7 + lane] = states_gates0[row * 28 + lane + 7];
+                }
+            }
+            raot_sigmoid_f32(i3_sigmoid, i3_sigmoid, batch * 7);
+            raot_sigmoid_f32(i3_sigmoid_0, i3_sigmoid_0, batch * 7);
+            raot_tanh_f32(i3_tanh, i3_tanh, batch * 7);
+            raot_sigmoid_f32(i3_sigmoid_1, i3_sigmoid_1, batch * 7);
+            for (int32_t row = 0; row < batch; row++) {
+                for (int32_t lane = 0; lane < 7; lane++) {
+                    const float previous_cell = states_3[row * 7 + lane];
+                    const float input_gate = i3_sigmoid[row * 7 + lane];
+                    const float forget_gate = i3_sigmoid_0[row * 7 + lane];
+                    const float candidate = i3_tanh[row * 7 + lane];
                     const float cell = forget_gate * previous_cell + input_gate * candidate;
-                    states_3[i2 * 7 + i3] = cell;
-                    states_2[i2 * 7 + i3] =
-                        raot_sigmoidf(states_gates0[i2 * 28 + i3 + 7]) * raot_tanhf(cell);
-                    states[((i0 * 4 + i1) * batch * 2 + i2) * 7 + i3] = states_2[i2 * 7 + i3];
+                    states_3[row * 7 + lane] = cell;
+                    states_2[row * 7 + lane] = i3_sigmoid_1[row * 7 + lane] * raot_tanhf(cell);
+                    states[((i0 * 4 + i1) * batch * 2 + row) * 7 + lane] = states_2[row * 7 + lane];
                 }
             }
         }
@@ -246,18 +262,35 @@ fill_lstm_states_3(int32_t batch, int32_t n, const float *restrict steps,
                     }
                 }
             }
-            for (int32_t i2 = 0; i2 < batch; i2++) {
-                for (int32_t i3 = 0; i3 < 7; i3++) {
-                    const float previous_cell_2 = states_3[(batch + i2) * 7 + i3];
-                    const float input_gate_2 = raot_sigmoidf(states_gates0[i2 * 28 + i3]);
-                    const float forget_gate_2 = raot_sigmoidf(states_gates0[i2 * 28 + i3 + 14]);
-                    const float candidate_2 = raot_tanhf(states_gates0[i2 * 28 + i3 + 21]);
+            float i3_sigmoid_2[14];
+            float i3_sigmoid_3[14];
+            float i3_tanh_0[14];
+            float i3_sigmoid_4[14];
+            for (int32_t row = 0; row < batch; row++) {
+                for (int32_t lane = 0; lane < 7; lane++) {
+                    i3_sigmoid_2[row * 7 + lane] = states_gates0[row * 28 + lane];
+                    i3_sigmoid_3[row * 7 + lane] = states_gates0[row * 28 + lane + 14];
+                    i3_tanh_0[row * 7 + lane] = states_gates0[row * 28 + lane + 21];
+                    i3_sigmoid_4[row * 7 + lane] = states_gates0[row * 28 + lane + 7];
+                }
+            }
+            raot_sigmoid_f32(i3_sigmoid_2, i3_sigmoid_2, batch * 7);
+            raot_sigmoid_f32(i3_sigmoid_3, i3_sigmoid_3, batch * 7);
+            raot_tanh_f32(i3_tanh_0, i3_tanh_0, batch * 7);
+            raot_sigmoid_f32(i3_sigmoid_4, i3_sigmoid_4, batch * 7);
+            for (int32_t row = 0; row < batch; row++) {
+                for (int32_t lane = 0; lane < 7; lane++) {
+                    const float previous_cell_2 = states_3[(batch + row) * 7 + lane];
+                    const float input_gate_2 = i3_sigmoid_2[row * 7 + lane];
+                    const float forget_gate_2 = i3_sigmoid_3[row * 7 + lane];
+                    const float candidate_2 = i3_tanh_0[row * 7 + lane];
                     const float cell_2 =
                         forget_gate_2 * previous_cell_2 + input_gate_2 * candidate_2;
-                    states_3[(batch + i2) * 7 + i3] = cell_2;
-                    states_2[(batch + i2) * 7 + i3] =
-                        raot_sigmoidf(states_gates0[i2 * 28 + i3 + 7]) * raot_tanhf(cell_2);
-                    states[((t * 2 + 1) * batch + i2) * 7 + i3] = states_2[(batch + i2) * 7 + i3];
+                    states_3[(batch + row) * 7 + lane] = cell_2;
+                    states_2[(batch + row) * 7 + lane] =
+                        i3_sigmoid_4[row * 7 + lane] * raot_tanhf(cell_2);
+                    states[((t * 2 + 1) * batch + row) * 7 + lane] =
+                        states_2[(batch + row) * 7 + lane];
                 }
             }
         }
