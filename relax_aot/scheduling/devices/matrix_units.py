@@ -46,6 +46,8 @@ from relax_aot.scheduling.writer import Writer
 
 MOST_COPIES, MOST_LISTED = 4, 6
 """Vectors that a thread copies at once without most of its registers; with a table of places."""
+MOST_SHORT = 10
+"""Short vectors that a thread of a small tile copies at once without spills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,12 @@ class Tile:
 class Tiles:
     """`large` ones where the tiles are at least `enough`, so that all processors of a device have
     work, else `small` ones, or `short` ones for bytes and `rounding` ones for floats; `slim` ones
-    for few columns; `single` ones where bytes or floats are gathered. Short vectors and gathered
-    ones have tiles of more warps, as threads copy more of them: `wide` for large ones, and
-    `medium`. Sums of lines take registers, and so does the rounding of floats: these products have
-    `narrow` tiles for large ones. Columns that are decoded are multiplied with as many rows as
-    there is room for: `tall` tiles, or `low` ones."""
+    for few columns; `single` ones where bytes or floats are gathered. Threads of more warps copy
+    less: `wide` tiles are for windows and computed values that are gathered, `medium` ones for few
+    rows of others, and for short vectors instead of small ones. Sums of lines take registers, and
+    so does the rounding of floats: these products have `narrow` tiles for large ones. Columns that
+    are decoded are multiplied with as many rows as there is room for: `tall` tiles, or `low`
+    ones."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
@@ -148,11 +151,24 @@ def _variants(product: Product, bounds: Bounds) -> list[tuple[Product, Dim]]:
 
 def _width(product: Product, bounds: Bounds) -> int:
     """Elements of both factors that are copied at once; 0 where each of one is copied."""
-    sides = ((product.found.left, product.rows), (product.found.right, product.columns))
-    widths = [vectors(product, load, loops, bounds)[0] for load, loops in sides]
+    widths, sides = _widths(product, bounds), _sides(product)
     decoded = [is_decoded(product, load, loops, bounds) for load, loops in sides]
     whole = all(own >= VECTOR or bytes_ for own, bytes_ in zip(widths, decoded, strict=True))
     return VECTOR if whole and any(decoded) else min(widths)
+
+
+def _sides(product: Product) -> tuple[tuple[Load, tuple[For, ...]], ...]:
+    return (product.found.left, product.rows), (product.found.right, product.columns)
+
+
+def _widths(product: Product, bounds: Bounds) -> list[int]:
+    return [vectors(product, load, loops, bounds)[0] for load, loops in _sides(product)]
+
+
+def _copies(product: Product, tile: Tile, bounds: Bounds) -> int:
+    """Vectors of both factors that a thread copies, by their lengths."""
+    pairs = zip((tile.rows, tile.columns), _widths(product, bounds), strict=True)
+    return sum(-(-lines * tile.steps // (width * tile.threads)) for lines, width in pairs)
 
 
 def byte_product(kernel: Kernel, loop: For, w: Writer, context: Context) -> tuple[For, ...] | None:
@@ -174,9 +190,14 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     width = _width(product, bounds)
     kind = product.found.left.dtype
     if width == 0:
-        few = greatest(extent(product.rows), bounds) <= tiles.medium.rows
-        gathered = tiles.medium if few else tiles.wide
-        return [(gathered if kind.is_half else tiles.single, ONE)]
+        if not kind.is_half:
+            return [(tiles.single, ONE)]
+        if greatest(extent(product.rows), bounds) <= tiles.medium.rows:
+            return [(tiles.medium, ONE)]
+        plain = product.padded is None and not any(
+            product.found.computed_at(load) for load, _ in _sides(product)
+        )
+        return [(tiles.large if plain else tiles.wide, ONE)]
     if is_decoded(product, product.found.right, product.columns, bounds):
         return _large_and_small(product, tiles.tall, tiles.low, tiles.enough, bounds)
     short = kind.is_half and width < VECTOR
@@ -186,7 +207,8 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     free = product.found.zeros == (0, 0) and kind is not DType.F32
     large = tiles.large if free else tiles.narrow
     small = tiles.rounding if kind is DType.F32 else tiles.small if kind.is_half else tiles.short
-    large, small = (tiles.wide, tiles.medium) if short else (large, small)
+    if short and _copies(product, small, bounds) > MOST_SHORT:
+        small = tiles.medium
     return _large_and_small(product, large, small, tiles.enough, bounds)
 
 
