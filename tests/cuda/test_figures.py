@@ -360,18 +360,21 @@ SUBJECTS = {
         f"attention f16, head size {size}, {what}": Subject(
             heads(size, score, "%c: f16[]"), None, attends, 0.125
         )
-        for size in (64, 128)
+        for size in (32, 64, 128)
         for what, score in (("causal", CAUSAL), ("over a window", WINDOW))
     },
     **{
         f"attention f16, head size {size}, groups of 3 heads, causal": Subject(
             grouped(size), None, attends, 0.125
         )
-        for size in (64, 128)
+        for size in (32, 64, 128)
     },
-    "attention f16, head size 64, groups of 3 heads, over a window": Subject(
-        grouped(64, "left=256, right=0"), None, attends, 0.125
-    ),
+    **{
+        f"attention f16, head size {size}, groups of 3 heads, over a window": Subject(
+            grouped(size, "left=256, right=0"), None, attends, 0.125
+        )
+        for size in (32, 64)
+    },
     "attention of floats from f16": Subject(FLOATS, None, attends, 0.125),
     "attention of floats from f16, causal": Subject(CAUSAL_FLOATS, None, attends, 0.125),
     "attention of floats from f16, keys chosen by a mask": Subject(

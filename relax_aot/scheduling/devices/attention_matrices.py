@@ -111,6 +111,9 @@ LEAST_PEAKS = tuple(Lit(-(2.0**power), DType.F32) for power in (127, 126, 100))
 that may be far, of those whose exponents are less, and of others. Products with powers of 2 have no
 rounding, which would be more than an exponent."""
 LOG2_E = Lit(log2(e), DType.F32)
+FEW_COPIES = 2
+"""Vectors of a side that a thread copies from addresses of their own, as few as narrow heads have.
+Those of more would take too many registers."""
 
 
 def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BLOCKS) -> bool:
@@ -184,7 +187,8 @@ class _Launch:
     def emit(self) -> None:
         w, size, scores, values = self.w, self.size, self.pair.scores, self.pair.values
         with queries_of_blocks(w, self.pair, size.queries) as (row, batch):
-            side = partial(side_of, w, kind=self.kind, halves=1, apart=False)
+            few = size.keys * max(self.depth, self.width) <= FEW_COPIES * VECTOR * size.threads
+            side = partial(side_of, w, kind=self.kind, halves=1, apart=few)
             shapes = (size.keys, self.depth), (self.width, size.keys)
             sides = (
                 side(scores, scores.found.right, size=shapes[0], name="key", zeros=True),
@@ -396,16 +400,24 @@ class _Launch:
     ) -> Iterator[tuple[Dim, Dim]]:
         """How far each end of the first row of a lane is ahead of its first key, and those of a row
         ahead of that: many comparisons of a lane are the same then. Where rows are several loops,
-        those of each row."""
-        w, rows = self.w, self.pair.scores.rows
+        those of each row. An end that is as far from another one in all rows is told by that."""
+        w, rows, told = self.w, self.pair.scores.rows, list[tuple[Dim, Dim, Dim]]()
         for end in at.ends:
+            known = [(end.key - key, ahead, more) for key, ahead, more in told]
+            known = [one for one in known if one[0].is_constant]
+            if known:
+                apart, ahead, more = known[0]
+                yield ahead, more + apart
+                continue
             if len(rows) > 1:
                 places, more = self._places(memory, lane, i, row), ZERO
             else:
                 places = split(w, rows, row - i * COLUMNS)
                 more = i * COLUMNS * sum(slope(end.key, loop) or 0 for loop in rows)
             ahead = end.key.substitute({**at.batch, **places}) - at.key - lane % 4 * 2
-            yield w.let("ahead", ahead, ahead, ahead), more
+            ahead = w.let("ahead", ahead, ahead, ahead)
+            told.append((end.key, ahead, more))
+            yield ahead, more
 
     def _start_scores(self, memory: Registers, at: _Place) -> None:
         """What sums of products begin with."""
