@@ -34,7 +34,12 @@ from relax_aot.verify.host import host_model
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
-from relax_aot.verify.program import has_partial_sums, has_vector_functions, rounds_factors
+from relax_aot.verify.program import (
+    has_partial_sums,
+    has_vector_functions,
+    rounds_factors,
+    rounds_weights,
+)
 from relax_aot.verify.samples import SizeChoiceError, cases_of
 from relax_aot.version import VERSION
 
@@ -151,8 +156,10 @@ def _difference(
         expected = evaluate(module, {p.name: a for p, a in ports}, case.sizes, known)
         calls = [ModelCall(named_inputs(project.interface, case), case.sizes)]
         blocked, vectors = has_partial_sums(project), has_vector_functions(project)
-        tf32 = rounds_factors(project)
-        model = ErrorModel({"": module}, calls, known, blocked=blocked, vectors=vectors, tf32=tf32)
+        tf32, halves = rounds_factors(project), rounds_weights(project)
+        model = ErrorModel(
+            {"": module}, calls, known, blocked=blocked, vectors=vectors, tf32=tf32, halves=halves
+        )
         judge = Judge(None, model)
         if board.family == "host":
             outputs = host_model(project).run_at(case.sizes, case.inputs)

@@ -30,7 +30,12 @@ from relax_aot.verify.host import StatusError, host_model
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
-from relax_aot.verify.program import has_partial_sums, has_vector_functions, rounds_factors
+from relax_aot.verify.program import (
+    has_partial_sums,
+    has_vector_functions,
+    rounds_factors,
+    rounds_weights,
+)
 from relax_aot.verify.samples import Case, cases_of
 
 Array = NDArray[Any]
@@ -158,8 +163,10 @@ def _rows(
     blocked = has_partial_sums(project)
     vectors = has_vector_functions(project)
     calls = [ModelCall(named, case.sizes)]
-    tf32 = rounds_factors(project)
-    model = ErrorModel({"": module}, calls, known, blocked=blocked, vectors=vectors, tf32=tf32)
+    tf32, halves = rounds_factors(project), rounds_weights(project)
+    model = ErrorModel(
+        {"": module}, calls, known, blocked=blocked, vectors=vectors, tf32=tf32, halves=halves
+    )
     foreign = {} if outside is None else outside(named, case.sizes)
     outputs = _outputs(project, case)
     makers = {out.name: call for call in module.main.body for out in call.outs}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eight bytes as half-precision values in registers of a thread of a CUDA device: what is done to
-decode quantized weights. Bytes less their zero points are exact, and products are rounded once."""
+decode quantized weights. Weights of 4 bits are packed in words of eight. Integers less their zero
+points are exact, and products are rounded once."""
 
 from __future__ import annotations
 
@@ -38,6 +39,26 @@ MICRO_KERNELS = (
           }
         }""",
         {**BYTES, "zeros": ("-128..127", "0..255")},
+    ),
+    *micro_kernels(
+        "decode.cuh",
+        """ahead 0..~64 by 4
+        kernel @raot_load8_u4(%from: u8[ahead + 4]) -> (%to: u8[4]) {
+          for i in 0..4 {
+            %to[i] = %from[ahead + i]
+          }
+        }""",
+    ),
+    *micro_kernels(
+        "decode.cuh",
+        """zero 0..15
+        kernel @raot_widen8_u4(%from: u8[4]) -> (%to: f16[8]) {
+          for i in 0..8 {
+            local bits: u8 = (%from[2*(i % 2) + i // 4] >> cast(index(4*(i // 2 % 2)), u8, wrap))
+            local own: i32 = cast((bits & 15:u8), i32, wrap)
+            %to[i] = cast(cast((own - cast(index(zero), i32, wrap)), f32, wrap), f16, wrap)
+          }
+        }""",
     ),
     *micro_kernels(
         "decode.cuh",

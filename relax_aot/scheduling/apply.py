@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -152,7 +152,7 @@ def apply(
 
     with w.block() as body:
         rewrite_nests(kernel.body, w, matched)
-    gone = {*_names_read(kernel.body)} - {*_names_read(body)}
+    gone = names_read(kernel.body) - names_read(body)
     inputs = (*kernel.inputs, *(packed.buffer for packed in w.packed))
     pairs = [pair for pair in kernel.in_place if pair[0] not in gone]
     if sum(not isinstance(stmt, Let) for stmt in kernel.body) == 1:
@@ -174,12 +174,14 @@ def _inside(emit: Emit, w: Writer) -> None:
     w.in_place = in_place
 
 
-def _names_read(body: Iterable[Stmt]) -> Iterator[str]:
+def names_read(body: Iterable[Stmt]) -> set[str]:
+    """The buffers that statements read."""
+    names = set[str]()
     for stmt in walk(body):
         written = stmt.written if isinstance(stmt, Micro) else ()
-        for expr in expressions(stmt):
-            if isinstance(expr, Load) and expr not in written:
-                yield expr.buffer.name
+        loads = (expr for expr in expressions(stmt) if isinstance(expr, Load))
+        names.update(load.buffer.name for load in loads if load not in written)
+    return names
 
 
 def apply_module(module: Module, target: Target, match: Match) -> Module:

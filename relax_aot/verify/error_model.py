@@ -70,11 +70,13 @@ class ErrorModel:
         blocked: bool = False,
         vectors: bool = False,
         tf32: bool = False,
+        halves: bool = False,
     ) -> None:
         """Modules by the entry's name. `known` are results of kernels at the declared types,
         from an earlier evaluation. `blocked`: sums may be partial sums; `vectors`: functions
-        may be those for vectors; `tf32`: products of floats may round their factors."""
-        self._blocked, self._vectors, self._tf32 = blocked, vectors, tf32
+        may be those for vectors; `tf32`: products of floats may round their factors; `halves`:
+        those of half precision may round packed weights to it."""
+        self._kinds = {"blocked": blocked, "vectors": vectors, "tf32": tf32, "halves": halves}
         self._modules = modules
         self._calls = calls
         self._known: KernelResults = {} if known is None else known
@@ -100,8 +102,7 @@ class ErrorModel:
         self._lanes[0].run(recorded, call.inputs, widen=False)
         self._lanes = self._lanes[: _lanes_of(module, recorded.results) + 2]
         _, exact, *disturbed = self._lanes
-        kinds = {"blocked": self._blocked, "vectors": self._vectors, "tf32": self._tf32}
-        wide = Wide(module, dict(sizes), recorded.results, **kinds)
+        wide = Wide(module, dict(sizes), recorded.results, **self._kinds)
         truth = exact.run(wide, call.inputs)
         deviations = min(DEVIATIONS, (3.0 * max(wide.depth, 1)) ** 0.5)
         squares: dict[str, Array] = {}

@@ -46,6 +46,7 @@ from relax_aot.verify.program import (
     parts_of,
     program_of,
     rounds_factors,
+    rounds_weights,
 )
 from relax_aot.verify.reference import NumpyReference, Reference, ReferenceFailed
 from relax_aot.verify.samples import Case, by_sample, cases_of
@@ -376,7 +377,10 @@ def _model(job: Job, program: Program, cases: Sequence[Case], known: KernelResul
     blocked = any(has_partial_sums(project) for project in job.projects)
     vectors = any(has_vector_functions(project) for project in job.projects)
     tf32 = any(rounds_factors(project) for project in job.projects)
-    return ErrorModel(modules, calls, known, blocked=blocked, vectors=vectors, tf32=tf32)
+    halves = any(rounds_weights(project) for project in job.projects)
+    return ErrorModel(
+        modules, calls, known, blocked=blocked, vectors=vectors, tf32=tf32, halves=halves
+    )
 
 
 def named_inputs(interface: Interface, case: Case) -> dict[str, Array]:

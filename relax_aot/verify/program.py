@@ -50,6 +50,12 @@ def rounds_factors(project: Built) -> bool:
     return project.view.numerics == "tf32"
 
 
+def rounds_weights(project: Built) -> bool:
+    """Whether products of half precision round packed weights that they decode to their type."""
+    target = find_target(project.board.family, project.board.features)
+    return has_partial_sums(project) and any(kind.is_half for kind in target.matrices)
+
+
 def require_linked(project: Built, what: str) -> None:
     """Weights that are too large to be linked run on the host alone."""
     shared = program_of(project).shared

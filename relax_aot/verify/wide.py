@@ -74,7 +74,8 @@ class Wide(Evaluation):
 
     `unrounded` holds the names of values whose recorded result is exact, as sums of small whole
     numbers are, and `depth` counts the roundings of the other calls. `blocked`: sums may be partial
-    sums; `vectors`: functions may be those for vectors; `tf32`: products may round their factors.
+    sums; `vectors`: functions may be those for vectors; `tf32`: products may round their factors;
+    `halves`: those of half precision may round packed weights to it.
     """
 
     def __init__(
@@ -86,9 +87,10 @@ class Wide(Evaluation):
         blocked: bool = False,
         vectors: bool = False,
         tf32: bool = False,
+        halves: bool = False,
     ) -> None:
         super().__init__(module, sizes)
-        self.blocked, self.vectors, self.tf32 = blocked, vectors, tf32
+        self.blocked, self.vectors, self.tf32, self.halves = blocked, vectors, tf32, halves
         self.constants = {c.name: widened(c.data, c.type.dtype) for c in module.constants}
         self.recorded = recorded
         self.position = 0
@@ -191,8 +193,9 @@ class Disturbed(Wide):
         noise: np.random.Generator,
     ) -> None:
         super().__init__(
-            module, sizes, recorded, blocked=exact.blocked, vectors=exact.vectors, tf32=exact.tf32
-        )
+            module, sizes, recorded, blocked=exact.blocked, vectors=exact.vectors,
+            tf32=exact.tf32, halves=exact.halves,
+        )  # fmt: skip
         self.unrounded = exact.unrounded
         self.noise = noise
         self.moved: set[str] = set()
@@ -233,7 +236,7 @@ class Disturbed(Wide):
         """The results of a call as roundings at its depth change them."""
         results = self.tried(call, run, args)
         rounds = _depth(depth)
-        factors = self.factors(call, args) if self.tf32 and rounds.sums else args
+        factors = self.factors(call, args) if rounds.sums else args
         if self.position in self.unrounded and factors is args:
             return results
         if rounds.order is not None and rounds.sums <= ORDERED_SUMS:
@@ -248,11 +251,19 @@ class Disturbed(Wide):
         )
 
     def factors(self, call: Call, args: Sequence[Array | None]) -> Sequence[Array | None]:
-        """The operands of what may be products of floats, rounded as matrix units do."""
+        """The operands of what may be products of floats, rounded as matrix units do. Weights that
+        are decoded from integers are no operands; those that they multiply are in their place."""
         floats = [a is not None and a.type.dtype is DType.F32 for a in call.args]
-        if sum(floats) < 2:
+        halves = [a for a in call.inputs if a.type.dtype.is_half]
+        packed = any(a.type.rank > 1 and a.type.dtype.is_int for a in call.inputs)
+        if self.halves and packed and halves:
+            roundoff = unit_roundoff(halves[0].type.dtype)
+            floats = [a is halves[0] for a in call.args]
+        elif self.tf32 and sum(floats) > 1:
+            roundoff = TF32
+        else:
             return args
-        spread = ROUNDING**0.5 * TF32
+        spread = ROUNDING**0.5 * roundoff
         return [
             a * (1 + spread * self.noise.standard_normal(a.shape)) if f and a is not None else a
             for f, a in zip(floats, args, strict=True)

@@ -53,6 +53,31 @@ GROUPS_AND_ZEROS = GROUPS.replace("%b:", "%z: i8[768, 24, 1], %b:").replace(
 )
 
 
+def packed_weights(bits: int, zeros: str = "_", rows: str = "1..4096") -> str:
+    """A product with constant weights in groups of 32. `zeros`: `%z` for zero points."""
+    return f"""
+symbol n in {rows}
+const %w: u8[768, 24, {4 * bits}] = splat 5
+const %s: f16[768, 24] = splat 0.5
+const %z: u8[768, {3 * bits}] = splat 3
+func @main(%x: f16[n, 768], %b: f16[768]) {{
+  %p: f16[n, 768] = matmul_nbits(%x, %w, %s, {zeros}) {{bits={bits}, block=32}}
+  %y: f16[n, 768] = add(%p, %b)
+  return %y
+}}"""
+
+
+FOUR_BITS = """
+symbol n in 1..4096
+const %w: i4[768, 768] = splat 5
+const %s: f16[24, 768] = splat 0.5
+func @main(%x: f16[n, 768]) {
+  %d: f16[768, 768] = dequantize(%w, %s, _) {axis=0, block=32, to=f16}
+  %y: f16[n, 768] = matmul(%x, %d)
+  return %y
+}"""
+
+
 def heads(size: int, score: str, *operands: str) -> str:
     """Attention of half-precision values. `score`: what makes %scores of %sums."""
     inputs = "".join(f", {one}" for one in operands)

@@ -34,6 +34,7 @@ from tests.cuda.figure_models import (
     CHOSEN_FLOATS,
     DECODED,
     FLOATS,
+    FOUR_BITS,
     GROUPS,
     GROUPS_AND_ZEROS,
     LINEAR,
@@ -47,6 +48,7 @@ from tests.cuda.figure_models import (
     WINDOW,
     grouped,
     heads,
+    packed_weights,
 )
 from tests.cuda.toolkits import needs_compilers, needs_disassembler, needs_fixed_addresses
 from tests.scheduling.devices.kernels import ORDERED, Strategy, device_form
@@ -436,6 +438,23 @@ SUBJECTS = {
     ),
     "product f16, weights of bytes in groups with zero points": Subject(
         GROUPS_AND_ZEROS, None, lambda loop: len(loop.instructions) <= 3.2 * loop.mix["HMMA"]
+    ),
+    **{
+        f"product f16, packed weights of {bits} bits": Subject(
+            packed_weights(bits),
+            None,
+            lambda loop: len(loop.instructions) <= 2.7 * loop.mix["HMMA"],
+        )
+        for bits in (4, 8)
+    },
+    "product f16, packed weights of 4 bits with zero points": Subject(
+        packed_weights(4, "%z"), None, lambda loop: len(loop.instructions) <= 3.3 * loop.mix["HMMA"]
+    ),
+    "product f16, weights of type i4": Subject(
+        FOUR_BITS, None, lambda loop: len(loop.instructions) <= 2.75 * loop.mix["HMMA"]
+    ),
+    "one row f16, packed weights of 4 bits": Subject(
+        packed_weights(4, "%z", "1..1"), None, loads_vectors, 0.5
     ),
     "convolution f16, channels last": Subject(HALF_WINDOWS, None, mostly_hmma),
     "convolution f16, pixels as rows": Subject(PIXEL_ROWS, None, mostly_hmma),

@@ -46,7 +46,9 @@ def run(module: Module, target: Target) -> Module:
         return replace(line, args=inputs, outs=tuple(outs))
 
     module = rewrite_module(module, call)
-    return replace(module, constants=(*module.constants, *made.values()))
+    used = {v.name for f in module.functions for c in f.body for v in c.inputs}
+    constants = (c for c in (*module.constants, *made.values()) if c.name in used)
+    return replace(module, constants=tuple(constants))
 
 
 def _form(kernel: Kernel, module: Module, target: Target) -> Form:

@@ -11,12 +11,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.axes import LANES
-from relax_aot.ir.dim_expr import FloorDiv
+from relax_aot.ir.dim_expr import FloorDiv, Mod
 from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_min, row_major, simplify
-from relax_aot.ir.loops import Binary, Buffer, Cast, Expr, For, If, Load, Store
+from relax_aot.ir.loops import (
+    Binary,
+    Buffer,
+    Cast,
+    Declare,
+    Expr,
+    For,
+    If,
+    Lit,
+    Load,
+    Local,
+    Store,
+    index_dims,
+    parts,
+)
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import BYTES, moved, number_of, stride
+from relax_aot.scheduling.devices.copies import (
+    BYTES as BYTES_AT_ONCE,
+)
 from relax_aot.scheduling.devices.copies import (
     VECTOR,
     Known,
@@ -24,35 +42,65 @@ from relax_aot.scheduling.devices.copies import (
     Side,
     reserved_tile,
 )
+from relax_aot.scheduling.devices.nibbles import nibble_of, word_at
 from relax_aot.scheduling.devices.operands import At, Product, below, extent, split
 from relax_aot.scheduling.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding:
-    """`zero` is a number or a load of a byte. Without a scale, bytes less zeros are the values."""
+class Part:
+    """What a value is decoded from: a byte, 4 bits or a scale. `load` reads one element for each;
+    of packed weights, that is an array that does not exist."""
 
-    byte: Load
-    zero: Load | int = 0
-    scale: Load | None = None
+    value: Expr
+    load: Load
 
     @property
-    def others(self) -> tuple[Load, ...]:
-        return tuple(one for one in (self.zero, self.scale) if isinstance(one, Load))
+    def packed(self) -> bool:
+        return self.load != self.value and self.load.dtype is DType.U4
+
+    @property
+    def dtype(self) -> DType:
+        """Of registers."""
+        if not self.load.dtype.is_stored_int:
+            return self.load.dtype
+        return DType.I8 if self.load.dtype.is_signed else DType.U8
+
+    def one(self, at: At) -> Expr:
+        """The element at some iterations, in the type of registers."""
+        value = substitute_in(self.value, {**at})
+        stored = value.dtype.is_stored_int
+        return Cast(Cast(value, DType.I32), self.dtype) if stored else value
 
 
-def decoding_of(value: Expr) -> Decoding | None:
-    """How a value of half precision is decoded from bytes, if it is."""
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Bytes, or weights of 4 bits, less a number and a zero point. Without a scale, these are the
+    values."""
+
+    byte: Part
+    number: int = 0
+    zero: Part | None = None
+    scale: Part | None = None
+
+    @property
+    def others(self) -> tuple[Part, ...]:
+        return tuple(one for one in (self.zero, self.scale) if one is not None)
+
+
+def decoding_of(value: Expr, step: str) -> Decoding | None:
+    """How a value of half precision is decoded, if it is. `step`: the variable along which weights
+    of 4 bits are packed."""
     inner = _widened(value)
     match inner:
         case Binary("*", left, right):
             for one, other in ((left, right), (right, left)):
-                number, scale = _integer(_widened(one)), _widened(other)
+                number, scale = _integer(_widened(one), step), _widened(other)
                 if number is not None and isinstance(scale, Load) and scale.dtype is DType.F16:
-                    return replace(number, scale=scale)
+                    return replace(number, scale=Part(scale, scale))
             return None
         case _:
-            return _integer(inner)
+            return _integer(inner, step)
 
 
 def _widened(expr: Expr) -> Expr:
@@ -62,29 +110,43 @@ def _widened(expr: Expr) -> Expr:
     return expr
 
 
-def _integer(expr: Expr) -> Decoding | None:
+def _integer(expr: Expr, step: str) -> Decoding | None:
     """Bytes, less their zero points."""
     match expr:
-        case Load() if expr.dtype in BYTES:
-            return Decoding(expr)
-        case Cast(Load() as load, DType.I32, "wrap") if load.dtype in BYTES:
-            return Decoding(load)
+        case Cast(inner, DType.I32, "wrap"):
+            byte = _byte(inner, step)
+            return None if byte is None else Decoding(byte)
         case Binary("-", left, right) if expr.dtype not in BYTES:
-            byte, zero, number = _byte(left), _byte(right), number_of(right)
-            if byte is None:
+            found, zero = _integer(_widened(left), step), _zero(_widened(right))
+            if found is None or found.zero is not None:
                 return None
-            if number is not None:
-                low, high = byte.dtype.limits
-                return Decoding(byte, number) if low <= number <= high else None
-            return None if zero is None else Decoding(byte, zero)
+            if isinstance(zero, int):
+                low, high = found.byte.load.dtype.limits
+                known = low <= found.number + zero <= high
+                return replace(found, number=found.number + zero) if known else None
+            return None if zero is None else replace(found, zero=zero)
         case _:
-            return None
+            byte = _byte(expr, step)
+            return None if byte is None else Decoding(byte)
 
 
-def _byte(expr: Expr) -> Load | None:
-    """A byte in a wider type."""
-    found = _integer(_widened(expr))
-    return found.byte if found is not None and found == Decoding(found.byte) else None
+def _byte(expr: Expr, step: str) -> Part | None:
+    if isinstance(expr, Load) and expr.dtype in BYTES:
+        return Part(expr, expr)
+    packed = nibble_of(expr, step)
+    return None if packed is None else Part(expr, packed)
+
+
+def _zero(expr: Expr) -> Part | int | None:
+    """A zero point: a number, a byte or 4 bits."""
+    if (number := number_of(expr)) is not None:
+        return number
+    if isinstance(expr, Lit) and isinstance(expr.value, float) and expr.value.is_integer():
+        return int(expr.value)
+    inner = expr.value if isinstance(expr, Cast) and expr.dtype is DType.I32 else expr
+    loads = [part for part in parts(inner) if isinstance(part, Load)]
+    fits = inner.dtype in (*BYTES, DType.I4, DType.U4)
+    return Part(inner, loads[0]) if fits and len(loads) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +165,27 @@ class Decoded(Side):
         return self.decoding
 
     @property
-    def _loads(self) -> tuple[Load, ...]:
+    def _parts(self) -> tuple[Part, ...]:
         return self._form.byte, *self._form.others
 
-    def _step(self, load: Load) -> int:
+    def _step(self, part: Part) -> int:
         """How far an operand moves with each element of a chunk."""
         loop = (self.product.steps if self.rows else self.loops)[-1]
-        return 0 if _is_one(load, loop) else 1
+        return 0 if is_one(part.value, loop) else 1
 
-    def _width(self, load: Load) -> int:
-        return VECTOR if self._step(load) else 1
+    def _width(self, part: Part) -> int:
+        if part.packed:
+            return VECTOR // 2
+        return VECTOR if self._step(part) else 1
 
     def opened(self, w: Writer, warp: Dim, threads: int, batch: At, first: Dim) -> Side:
         count = ceildiv(self.count, threads)
         parts = tuple(
-            w.reserve("operand", load.dtype, "lane", LANES, count, self._width(load))
-            for load in self._loads
+            w.reserve("operand", part.dtype, "lane", LANES, count, self._width(part))
+            for part in self._parts
         )
         zero = self._form.zero
-        widths = (VECTOR, *([self._width(zero)] if isinstance(zero, Load) else []))
+        widths = (VECTOR, *([] if zero is None else [self._width(zero)]))
         results = tuple(w.reserve("decoded", self.kind, "lane", LANES, size) for size in widths)
         return replace(self, parts=parts, results=results)
 
@@ -148,19 +212,24 @@ class Decoded(Side):
                 last = ends[1] - (VECTOR if self.rows else 1)
                 at = split(w, self.product.steps, w.named("last", dim_min(step, last)))
             at = {**batch, **split(w, self.loops, line), **at}
-            for load, part in zip(self._loads, self.parts, strict=True):
-                own, to = moved(load, at), part[(lane, e, ZERO)]
-                if not self._step(load):
-                    w.add(Store(part, to.index, own))
+            for part, registers in zip(self._parts, self.parts, strict=True):
+                load, to = part.load, registers[(lane, e, ZERO)]
+                own = moved(load, at)
+                if not self._step(part):
+                    w.add(Store(registers, to.index, part.one(at)))
                 elif load.dtype.is_float:
                     w.micro(f"raot_load8_{load.dtype.value}", to=to, **{"from": own})
                 else:
                     ahead = ZERO
                     if whole and stride(load, self.product.steps[-1].variable) is not None:
                         factor = replace(self, load=load)  # as one that is in memory
-                        parts = (exact, True)
-                        at_first, ahead = factor.element(w, batch, line, place, far, first, parts)
+                        ends_with = (exact, True)
+                        at_first, ahead = factor.element(
+                            w, batch, line, place, far, first, ends_with
+                        )
                         own = moved(load, at_first)
+                    if part.packed:
+                        own, ahead = word_at(own), ahead // 2
                     ahead = w.named("ahead", ahead)
                     w.micro(f"raot_load8_{load.dtype.value}", to=to, ahead=ahead, **{"from": own})
 
@@ -185,14 +254,13 @@ class Decoded(Side):
 
     def _decode(self, w: Writer, own: Pair) -> None:
         (byte, *others), form = self.parts, self._form
-        zero = form.zero if isinstance(form.zero, int) else 0
-        kind, x = byte.dtype.value, self.results[0][(own[0], ZERO)]
-        w.micro(f"raot_widen8_{kind}", zero=zero, to=x, **{"from": byte[(*own, ZERO)]})
-        for load, part in zip(form.others, others, strict=True):
-            step, by = self._step(load), part[(*own, ZERO)]
-            if load == form.zero:
+        kind, x = form.byte.load.dtype.value, self.results[0][(own[0], ZERO)]
+        w.micro(f"raot_widen8_{kind}", zero=form.number, to=x, **{"from": byte[(*own, ZERO)]})
+        for part, registers in zip(form.others, others, strict=True):
+            step, by = self._step(part), registers[(*own, ZERO)]
+            if part is form.zero:
                 by = self._zeros(w, by, step)
-            way = "subtract" if load == form.zero else "multiply"
+            way = "subtract" if part is form.zero else "multiply"
             w.micro(f"raot_{way}8_f16", x=x, by=by, step=step)
 
     def _zeros(self, w: Writer, zero: Load, step: int) -> Load:
@@ -225,6 +293,24 @@ def is_decoded(product: Product, load: Load, loops: tuple[For, ...], bounds: Bou
     return bool(_decoded(product, load, loops, bounds)[1])
 
 
+def decoded_along_steps(
+    product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds
+) -> tuple[Decoding, int] | None:
+    """How a factor is decoded along its steps, and how many elements a thread loads at once, if it
+    is, with one zero point and scale for eight of them."""
+    form, axes = _decoded(product, load, loops, bounds)
+    steps = product.steps[-1]
+    if form is None or product.steps not in axes:
+        return None
+    if not all(is_one(part.value, steps) for part in form.others):
+        return None
+    byte = form.byte
+    rest = row_major(byte.load.index, byte.load.buffer.shape) - Dim.of(steps.variable)
+    width = 2 * BYTES_AT_ONCE if byte.packed else BYTES_AT_ONCE
+    aligned = all(product.divides(width, size, bounds) for size in (steps.extent, rest))
+    return form, width if aligned else VECTOR
+
+
 def _decoded(
     product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds
 ) -> tuple[Decoding | None, list[tuple[For, ...]]]:
@@ -232,7 +318,7 @@ def _decoded(
     computed = product.found.computed_at(load)
     if computed is None or computed.fetched or load.dtype is not DType.F16 or not loops:
         return None, []
-    form = decoding_of(computed.value)
+    form = decoding_of(computed.value, product.steps[-1].variable)
     if form is None or load == product.padded:
         return None, []
     return form, [
@@ -240,9 +326,10 @@ def _decoded(
         for own in (product.steps, loops)
         if own[-1].start == 0
         and product.divides(VECTOR, own[-1].extent, bounds)
-        and _are_neighbors(product, form.byte, own[-1], bounds)
+        and _are_neighbors(product, form.byte.load, own[-1], bounds)
         and all(
-            _is_one(one, own[-1]) or _are_neighbors(product, one, own[-1], bounds)
+            is_one(one.value, own[-1])
+            or (one.load == one.value and _are_neighbors(product, one.load, own[-1], bounds))
             for one in form.others
         )
     ]
@@ -254,20 +341,20 @@ def _are_neighbors(product: Product, load: Load, loop: For, bounds: Bounds) -> b
     return stride(load, loop.variable) == 1 and product.divides(VECTOR, rest, bounds)
 
 
-def _is_one(load: Load, loop: For) -> bool:
-    """Whether a load is the same for eight iterations of a loop from each multiple of that on."""
-    name = loop.variable
-    atoms = [
-        atom
-        for dim in load.index
-        for _, monomial in dim.terms
-        for atom, _ in monomial
-        if name in Dim(((1, ((atom, 1),)),)).symbols
-    ]
-    return all(
-        isinstance(atom, FloorDiv)
-        and atom.numerator == Dim.of(name)
-        and atom.denominator.is_constant
-        and atom.denominator.constant % VECTOR == 0
-        for atom in atoms
-    )
+def is_one(value: Expr, loop: For, count: int = VECTOR) -> bool:
+    """Whether a value is the same for so many iterations of a loop from each multiple on."""
+    dims = index_dims(Declare(Local("_", value.dtype), value))
+    return all(_is_steady(dim, loop.variable, count) for dim in dims)
+
+
+def _is_steady(dim: Dim, name: str, count: int) -> bool:
+    atoms = [atom for _, monomial in dim.terms for atom, _ in monomial]
+    for atom in (one for one in atoms if name in Dim.of(one).symbols):
+        if not isinstance(atom, FloorDiv | Mod):
+            return False
+        whole = atom.denominator.is_constant and atom.denominator.constant % count == 0
+        if isinstance(atom, FloorDiv) and atom.numerator == Dim.of(name) and whole:
+            continue
+        if not all(_is_steady(one, name, count) for one in (atom.numerator, atom.denominator)):
+            return False
+    return True

@@ -39,7 +39,9 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.rewrite import map_exprs, map_index_dims
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.warp import VECTORS
-from relax_aot.scheduling.contraction import stride
+from relax_aot.scheduling.contraction import moved, stride
+from relax_aot.scheduling.devices.decoded import Decoding, decoded_along_steps, is_one
+from relax_aot.scheduling.devices.nibbles import EIGHT, word_at
 from relax_aot.scheduling.devices.operands import At, Product, below, extent, split
 from relax_aot.scheduling.devices.proofs import adds_integers
 from relax_aot.scheduling.nest import greatest, ranges
@@ -86,12 +88,17 @@ def few_row_launch(w: Writer, product: Product, few: Dim) -> None:
     along_steps = any(stride(one, steps.variable) == 1 for one in _loads(product, right))
     if max(widths) > 1:
         along_steps = widths[0] > 1
+    decoded = decoded_along_steps(product, right, product.columns, w.bounds)
+    if decoded is not None:
+        along_steps, widths[0] = True, decoded[1]
     form, loop = (_BySteps, steps) if along_steps else (_ByColumns, columns)
     width = widths[0] if along_steps else widths[1]
     along = ALONG if width > 1 else LANES
     if greatest(columns.extent, w.bounds) < ENOUGH * along * width and width > 1:
         along //= 2
     launch = form(w, product, loop, width, along, THREADS // along)
+    if decoded is not None:
+        launch = replace(launch, decoding=decoded[0])
     while launch.cells * launch.rows * DType.F32.bytes > CELLS:
         launch = replace(launch, others=launch.others // 2)
     launch.emit(few)
@@ -165,7 +172,8 @@ def _width(product: Product, load: Load, loop: For, bounds: Bounds) -> int:
 @dataclass(frozen=True, slots=True)
 class _Launch(ABC):
     """The code of a block of threads. `along`: threads along neighbors of the weights, each with a
-    chunk of `width` elements; `others`: those along the other axis."""
+    chunk of `width` elements; `others`: those along the other axis. `decoding`: of weights that are
+    decoded as pairs."""
 
     w: Writer
     product: Product
@@ -173,6 +181,7 @@ class _Launch(ABC):
     width: int
     along: int
     others: int
+    decoding: Decoding | None = None
 
     @property
     @abstractmethod
@@ -253,9 +262,9 @@ class _Launch(ABC):
                 strips[one] = self.strip(one, at, chunk)
 
         def element(q: Dim) -> Expr:
-            moved = dict(at)
+            place = dict(at)
             if chunk is not None:
-                moved[self.loop.variable] = self.loop.start + chunk * self.width + q
+                place[self.loop.variable] = self.loop.start + chunk * self.width + q
 
             def rule(expr: Expr) -> Expr:
                 if not isinstance(expr, Load):
@@ -268,7 +277,7 @@ class _Launch(ABC):
             value: Expr = load if computed is None else computed.value
             (made,) = map_index_dims(
                 map_exprs((Declare(Local("_", value.dtype), value),), rule),
-                lambda dim: dim.substitute(moved),
+                lambda dim: dim.substitute(place),
             )
             assert isinstance(made, Declare)
             return self.converted(made.value, load)
@@ -288,6 +297,36 @@ class _Launch(ABC):
             target = strip[(Dim.of(first),)]
             w.add(microkernels.call(name, **{"from": source, "to": target}))
         return strip
+
+    def decoded(self, form: Decoding, at: At, chunk: Dim) -> Callable[[Dim], Expr]:
+        """Element `q` of a chunk of weights that are decoded as pairs."""
+        w, byte = self.w, form.byte
+        kind, each = byte.load.dtype.value, 2 if byte.packed else 1
+        strip = w.reserve("strip", byte.dtype, "register", self.width // each)
+        values = w.reserve("decoded", DType.F16, "register", self.width)
+        others = [(w.reserve("by", DType.F16, "register", 1), part) for part in form.others]
+
+        def place(first: int) -> At:
+            return {**at, self.loop.variable: self.loop.start + chunk * self.width + first}
+
+        source = moved(byte.load, place(0))
+        source = word_at(source) if byte.packed else source
+        to = strip[(ZERO,)]
+        if self.width == EIGHT:
+            w.micro(f"raot_load8_{kind}", to=to, ahead=ZERO, **{"from": source})
+        else:
+            w.micro(f"raot_load{BYTES}_{byte.dtype.value}", to=to, **{"from": source})
+        for first in range(0, self.width, EIGHT):
+            x, own = values[(Dim.of(first),)], strip[(Dim.of(first // each),)]
+            w.micro(f"raot_widen8_{kind}", zero=form.number, to=x, **{"from": own})
+            for buffer, part in others:
+                value = part.one(place(first))
+                value = value if part is form.scale else Cast(Cast(value, DType.F32), DType.F16)
+                if first == 0 or not is_one(part.value, self.loop, self.width):
+                    w.add(Store(buffer, (ZERO,), value))
+                way = "multiply" if part is form.scale else "subtract"
+                w.micro(f"raot_{way}8_f16", x=x, by=buffer[(ZERO,)], step=0)
+        return lambda q: Cast(values[(q,)], DType.F32)
 
     def converted(self, value: Expr, load: Load) -> Expr:
         found = self.product.found
@@ -403,7 +442,10 @@ class _BySteps(_Launch):
         w, found, width = self.w, self.product.found, self.width
         chunks = simplify(self.loop.extent // width, w.bounds)
         with self.iterations(sums, lane, self.along, chunks) as (chunk, u):
-            right = self.factor(found.right, at, chunk)
+            if self.decoding is None:
+                right = self.factor(found.right, at, chunk)
+            else:
+                right = self.decoded(self.decoding, at, chunk)
             with w.range("r", self.rows) as r:
                 left = self.factor(found.left, {**at, **self.row(r)}, chunk)
                 with w.range("q", width) as q:

@@ -24,6 +24,7 @@ from relax_aot.ir.loops import (
     Stmt,
 )
 from relax_aot.ir.rewrite import map_accesses, map_buffers
+from relax_aot.scheduling.apply import names_read
 from relax_aot.scheduling.devices.groups import Group, connect, groups_of, joined
 from relax_aot.scheduling.devices.nests import (
     FEW,
@@ -96,9 +97,12 @@ class Form:
             return replace(buffer, scope=CORE) if buffer.name in self.copies else buffer
 
         scratch = (*kernel.scratch, *self.w.scratch)
+        gone = names_read(kernel.body) - names_read(launches)
+        inputs = (*kernel.inputs, *(one.buffer for one in self.w.packed))
         return replace(
             kernel,
-            inputs=(*kernel.inputs, *(one.buffer for one in self.w.packed)),
+            inputs=tuple(buffer for buffer in inputs if buffer.name not in gone),
+            in_place=tuple(pair for pair in kernel.in_place if pair[0] not in gone),
             scratch=tuple(scope(buffer) for buffer in scratch if buffer.name not in self.own),
             body=(*self.lets, *map_buffers(tuple(launches), scope)),
         )

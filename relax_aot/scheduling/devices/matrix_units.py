@@ -24,6 +24,8 @@ from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vectors
 from relax_aot.scheduling.devices.decoded import Decoded, decoded_side, is_decoded
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
+from relax_aot.scheduling.devices.nibbles import with_packed_weights
+from relax_aot.scheduling.devices.one_sum import with_one_sum
 from relax_aot.scheduling.devices.operands import (
     EVEN,
     At,
@@ -109,12 +111,13 @@ def matrix_product(
 ) -> tuple[For, ...] | None:
     """The launches that compute a loop of a kernel, if it is a product of half-precision values or
     of bytes."""
-    found = contraction_of(loop, w.bounds)
+    found = contraction_of(with_one_sum(loop, w, context), w.bounds)
     if found is None or not _has_unit(found.sum.dtype, context):
         return None
     product = product_of(as_floats(found), context)
     if product is None or not product.columns:
         return None
+    product = with_packed_weights(w, product, context)
     few = few_rows(product, context, w.bounds)
     if few != 1 and not product.rows:
         return None

@@ -37,6 +37,7 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import collapsed, contraction_of
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
+from relax_aot.scheduling.devices.one_sum import with_one_sum
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
@@ -116,7 +117,7 @@ def product(
     kernel: Kernel, loop: For, w: Writer, context: Context, tiles: Tiles = TILES
 ) -> tuple[For, ...] | None:
     """The launches that compute a loop of a kernel, if it is a product of float matrices."""
-    found = contraction_of(loop, w.bounds)
+    found = contraction_of(with_one_sum(loop, w, context), w.bounds)
     floats = as_floats(found) if found is not None else None
     if floats is None or floats.sum.dtype is not DType.F32:
         return None

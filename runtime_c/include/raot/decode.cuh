@@ -60,6 +60,51 @@
     }
 #endif
 
+/* Elements 0, 2, 4, 6, 1, 3, 5, 7 of a word are 4 bits each, from the lowest ones on. A mask gives two
+   of them in the lowest bits of two numbers, or 4 bits higher: these are multiplied by 1/16. */
+#if defined(__CUDA_ARCH__)
+static inline void raot_load8_u4(uint8_t *to, const uint8_t *from, int32_t ahead)
+{
+    const uint8_t *at;
+    asm("{ .reg .s64 a; mul.wide.s32 a, %1, 1; add.s64 %0, %2, a; }"
+        : "=l"(at) : "r"(ahead), "l"(from));
+    *reinterpret_cast<uint32_t *>(to) = __ldg(reinterpret_cast<const uint32_t *>(at));
+}
+
+static inline void raot_widen8_u4(uint16_t *to, const uint8_t *from, int32_t zero)
+{
+    const uint32_t less = (uint32_t)(0x6400 + zero) * 0x10001u;
+    const uint32_t high = (uint32_t)(0xd400 + 16 * zero) * 0x10001u;
+    uint32_t *const pairs = reinterpret_cast<uint32_t *>(to);
+    uint32_t word = *reinterpret_cast<const uint32_t *>(from);
+
+    for (int32_t n = 0; n < 4; n += 2) {
+        uint32_t own;
+        asm("lop3.b32 %0, %1, 0x000f000f, 0x64006400, 0xea;" : "=r"(own) : "r"(word));
+        asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(pairs[n]) : "r"(own), "r"(less));
+        asm("lop3.b32 %0, %1, 0x00f000f0, 0x64006400, 0xea;" : "=r"(own) : "r"(word));
+        asm("fma.rn.f16x2 %0, %1, %2, %3;"
+            : "=r"(pairs[n + 1]) : "r"(own), "r"(0x2c002c00u), "r"(high));
+        word >>= 8;
+    }
+}
+#else
+static inline void raot_load8_u4(uint8_t *to, const uint8_t *from, int32_t ahead)
+{
+    for (int32_t n = 0; n < 4; n++) {
+        to[n] = from[ahead + n];
+    }
+}
+
+static inline void raot_widen8_u4(uint16_t *to, const uint8_t *from, int32_t zero)
+{
+    for (int32_t n = 0; n < 8; n++) {
+        const uint32_t own = ((uint32_t)from[n % 2 * 2 + n / 4] >> (n / 2 % 2 * 4)) & 15u;
+        to[n] = raot_f32_to_f16((float)((int32_t)own - zero));
+    }
+}
+#endif
+
 /* Eight results, rounded once. `step`: how far the second operands are apart; one is that of all. */
 #if defined(__CUDA_ARCH__)
 #define RAOT_EIGHT(NAME, PTX, OP) \

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of half-precision values with constant weights of 4 and 8 bits in groups, as exported
+language models have them: matrix units and rows alone compute them with the dequantized weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from relax_aot.fusion import fuse
+from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import Micro, walk
+from relax_aot.ir.parse import parse
+from relax_aot.lowering import lower
+from relax_aot.scheduling import schedule_device
+from relax_aot.scheduling.devices.matrix_units import Tiles, matrix_product
+from relax_aot.scheduling.targets.cuda_mma import TARGET
+from tests.cuda.shim import Job, Shim
+
+Array = NDArray[Any]
+GROUP, COLUMNS = 32, 72
+NBITS = """
+symbol n in 1..300
+const %b: u8[{columns}, {groups}, {bytes}] = splat 0
+const %s: f16[{columns}, {groups}] = splat 1.0
+const %z: u8[{columns}, {zeros}] = splat 0
+func @main(%x: f16[n, {depth}]) {{
+  %y: f16[n, {columns}] = matmul_nbits(%x, %b, %s, {zero}) {{bits={bits}, block=32}}
+  return %y
+}}"""
+DEQUANTIZED = """
+symbol n in 1..300
+const %b: {kind}[{depth}, {columns}] = splat 0
+const %s: f16[{groups}, {columns}] = splat 1.0
+const %z: {kind}[{groups}, {columns}] = splat 0
+func @main(%x: f16[n, {depth}]) {{
+  %w: f16[{depth}, {columns}] = dequantize(%b, %s, {zero}) {{axis=0, block=32, to=f16}}
+  %y: f16[n, {columns}] = matmul(%x, %w)
+  return %y
+}}"""
+
+
+def text_of(form: str, depth: int) -> str:
+    """`form`: `n4`, `n8` for packed weights, `i4`, `u4` for types; `z` follows for zero points."""
+    groups, bits = -(-depth // GROUP), int(form[1])
+    zero, width = "%z" if form.endswith("z") else "_", -(-groups * bits // 8)
+    text = NBITS if form[0] == "n" else DEQUANTIZED
+    return text.format(
+        columns=COLUMNS, groups=groups, depth=depth, bits=bits, bytes=GROUP * bits // 8,
+        kind=form[:2], zero=zero, zeros=width,
+    )  # fmt: skip
+
+
+def with_random_constants(module: Module, random: np.random.Generator) -> Module:
+    def data(old: Array, name: str) -> Array:
+        if name == "s":
+            return random.uniform(0.001, 0.1, old.shape).astype(old.dtype)
+        low, high = (-8, 8) if old.dtype.name == "int4" else (0, 16)
+        low, high = (0, 256) if old.dtype == np.uint8 else (low, high)
+        return random.integers(low, high, old.shape).astype(old.dtype)
+
+    constants = tuple(replace(c, data=data(c.data, c.name)) for c in module.constants)
+    return replace(module, constants=constants)
+
+
+def numbers(packed: Array, bits: int) -> Array:
+    """[row, ...] of packed bytes -> [row, number]."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    wide = packed.reshape(len(packed), -1, 1) >> shifts & np.uint8(2**bits - 1)
+    return np.asarray(wide.reshape(len(packed), -1).astype(np.int32))
+
+
+def dequantized(form: str, depth: int, module: Module) -> Array:
+    """Weights [k, column] of half precision."""
+    data = {c.name: c.data for c in module.constants}
+    scales, zeros = data["s"].astype(np.float32), np.zeros(1, np.int32)
+    if form[0] == "n":
+        bits = int(form[1])
+        weights = numbers(data["b"], bits).T[:depth]
+        zeros = np.full_like(scales.T, 2 ** (bits - 1), np.int32)
+        if form.endswith("z"):
+            zeros = numbers(data["z"], bits).T[: len(zeros)]
+        scales = scales.T
+    else:
+        weights = data["b"].astype(np.int32)
+        zeros = data["z"].astype(np.int32) if form.endswith("z") else np.zeros_like(scales)
+    spread = [np.repeat(one, GROUP, axis=0)[:depth] for one in (zeros, scales)]
+    return np.asarray(((weights - spread[0]) * spread[1]).astype(np.float16))
+
+
+def device(form: str, depth: int) -> tuple[Module, Module]:
+    """The module with constants, and its device form with tiles of all kinds."""
+    module = with_random_constants(parse(text_of(form, depth)), np.random.default_rng(depth))
+    strategy = partial(matrix_product, tiles=Tiles(enough=4))
+    return module, schedule_device(fuse(lower(module)).module, replace(TARGET, nests=(strategy,)))
+
+
+@pytest.mark.parametrize("form", ["n4", "n4z", "n8", "i4", "u4z"])
+def test_they_are_decoded_in_registers(form: str) -> None:
+    _, made = device(form, 96)
+    (kernel,) = made.kernels
+    names = {one.name for one in walk(kernel.body) if isinstance(one, Micro)}
+    kind = "u8" if form == "n8" else "u4"
+    assert {"raot_mma_m16n8k16_f16", f"raot_load8_{kind}", f"raot_widen8_{kind}"} <= names
+    weights = [c for c in made.constants if c.name.startswith("b")]
+    assert len(weights) == 1
+    assert weights[0].data.nbytes == 96 * COLUMNS // (1 if form == "n8" else 2)
+
+
+CASES = [("n4z", 104), ("i4", 96), ("n8z", 96), ("n4", 100), ("u4z", 40), ("n8", 104), ("n4", 416)]
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        pytest.param(CASES[:1], marks=pytest.mark.slow),
+        pytest.param(CASES[1:], marks=pytest.mark.long),
+    ],
+    ids=["one", "others"],
+)
+def test_results_are_those_of_dequantized_weights(
+    cases: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    """At one row, a few, and many."""
+    for number, (form, depth) in enumerate(cases):
+        module, made = device(form, depth)
+        (kernel,), (call,) = made.kernels, made.main.body
+        weights = dequantized(form, depth, module).astype(np.float64)
+        jobs, random = [], np.random.default_rng(1)
+        for n in (1, 3, 5, 70, 300):
+            given = {"x": random.normal(size=(n, depth)).astype(np.float16)}
+            given |= {c.name: c.data for c in made.constants}
+            inputs = tuple(given[value.name] for value in call.inputs)
+            jobs.append(Job(kernel.name, inputs, {"n": n}, seed=n))
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for job, answer in zip(jobs, Shim([kernel], made.bounds, folder).run(jobs), strict=True):
+            x = job.inputs[0].astype(np.float64)
+            value, size = x @ weights, np.abs(x) @ np.abs(weights)
+            error = np.abs(answer.outputs[0].astype(np.float64) - value)
+            limit = 2.0**-11 * np.abs(value) + 2.0**-19 * size + 2.0**-25
+            assert (error <= limit).all(), (form, depth, job.sizes)
