@@ -113,7 +113,28 @@ static inline uint32_t raot_magnitude_above(float x, uint32_t bits)
 RAOT_GREATEST_BLOCKS(peak, ", lsl #1", "lo", "hs")
 RAOT_GREATEST_BLOCKS(greatest, "", "lt", "ge")
 
-/* The same of products, which are stored. */
+/*
+ * Both of four floats in a step.
+ *
+ *     r0, r1, r2, r3   results, floats, remaining blocks, the greatest as a signed integer
+ *     r8               the greatest as an unsigned integer
+ */
+#define RAOT_RANGE_ONE(X) \
+    "cmp r3, " X "\n it lt\n movlt r3, " X "\n cmp r8, " X "\n it lo\n movlo r8, " X "\n"
+RAOT_NAKED static void raot_range_blocks(RAOT_ARGUMENT int32_t *bits, RAOT_ARGUMENT const float *x,
+                                         RAOT_ARGUMENT int32_t blocks)
+{
+    __asm volatile(
+        "push {r4-r8, lr}\n movs r3, #0\n mov r8, r3\n"
+        "1: ldmia r1!, {r4-r7}\n cmp r3, r4\n ittt ge\n cmpge r3, r5\n cmpge r3, r6\n"
+        "cmpge r3, r7\n blt 3f\n cmp r8, r4\n ittt hs\n cmphs r8, r5\n cmphs r8, r6\n"
+        "cmphs r8, r7\n blo 3f\n"
+        "2: subs r2, #1\n bgt 1b\n strd r3, r8, [r0]\n pop {r4-r8, pc}\n"
+        "3:\n" RAOT_RANGE_ONE("r4") RAOT_RANGE_ONE("r5") RAOT_RANGE_ONE("r6") RAOT_RANGE_ONE("r7")
+        "b 2b\n");
+}
+
+/* The largest magnitude of products, which are stored. */
 RAOT_NAKED static uint32_t raot_product_peak_blocks(RAOT_ARGUMENT float *products,
                                            RAOT_ARGUMENT const float *x,
                                            RAOT_ARGUMENT const float *factors,
@@ -263,7 +284,21 @@ static inline int8_t raot_quantize_one(float x, float factor, float offset)
 #define RAOT_GREATEST(bits) RAOT_GREATEST_ONES(bits)
 #define RAOT_QUANTIZE_BY RAOT_QUANTIZE_ONES
 #endif
+#if defined(RAOT_QUANTIZE_RANGE_BLOCKS)
+#define RAOT_RANGE_WHOLE(greatest, lowest)     \
+    if (count >= 4) {                          \
+        int32_t ends[2];                       \
+        raot_range_blocks(ends, x, count / 4); \
+        greatest = ends[0];                    \
+        lowest = (uint32_t)ends[1];            \
+        x += count / 4 * 4;                    \
+        count %= 4;                            \
+    }
+#else
+#define RAOT_RANGE_WHOLE(greatest, lowest)
+#endif
 #define RAOT_RANGE(greatest, lowest)                                      \
+    RAOT_RANGE_WHOLE(greatest, lowest)                                    \
     /*@ loop unroll 4096; */                                              \
     for (; count > 0; count--) {                                          \
         const uint32_t value = raot_bitsf(*x++);                          \
