@@ -190,10 +190,15 @@ func @main(%q: f16[2, 3, s, 24], %k: f16[2, n, 24], %v: f16[2, n, 16]) {
 
 
 @pytest.mark.slow
-def test_attention_of_floats_from_halves_uses_matrix_units(tmp_path: Path) -> None:
-    """Heads share keys, queries are multiplied before, and a query sees no later key. Weights are
-    not rounded to half precision: results are off by their own rounding."""
-    module = lower(parse(FLOATS))
+@pytest.mark.parametrize("left", [None, 9])
+def test_attention_of_floats_from_halves_uses_matrix_units(
+    left: int | None, tmp_path: Path
+) -> None:
+    """Heads share keys, queries are multiplied before, and a query sees no later key, or none that
+    is more than `left` before it. Weights are not rounded to half precision: results are off by
+    their own rounding."""
+    ends = "right=0" if left is None else f"left={left}, right=0"
+    module = lower(parse(FLOATS.replace("right=0", ends)))
     joined = run(fuse(module).module, TARGET)
     (kernel,) = [one for one in joined.kernels if one.parallel]
     calls = [stmt for stmt in walk(kernel.body) if isinstance(stmt, Micro)]
@@ -205,10 +210,11 @@ def test_attention_of_floats_from_halves_uses_matrix_units(tmp_path: Path) -> No
         given = {name: rng.normal(size=shape).astype(np.float16) for name, shape in shapes.items()}
         q, k, v = (given[name].astype(float) for name in "qkv")
         scores = q @ k.transpose(0, 2, 1)[:, None] * np.float32(0.3)
-        scores = np.where(np.arange(n) <= np.arange(s)[:, None], scores, -np.inf)
-        weights = np.exp(scores - scores.max(axis=3, keepdims=True))
-        weights /= weights.sum(axis=3, keepdims=True)
-        wanted.append(weights @ v[:, None])
+        behind = np.arange(s)[:, None] - np.arange(n)
+        seen = (behind >= 0) & (behind <= (s if left is None else left))
+        weights = np.where(seen, np.exp(scores), 0.0)
+        total = weights.sum(axis=3, keepdims=True)
+        wanted.append(weights / np.where(total == 0, 1.0, total) @ v[:, None])
         given |= {"own": given["v"][:, None], "c": np.array(0.3, np.float32)}
         feeds_ = tuple(given[buffer.name] for buffer in kernel.inputs)
         jobs.append(Job(kernel.name, feeds_, {"s": s, "n": n}, seed=seed))
