@@ -10,7 +10,7 @@ Loop variables and names are made unique here, and never collide with shape symb
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from relax_aot.ir.dim_expr import Value
@@ -45,14 +45,21 @@ At = tuple[Dim, ...]
 class KernelBuilder:
     """Collects the statements of one kernel."""
 
-    def __init__(self, name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        symbols: Iterable[str] = (),
+    ) -> None:
+        """`symbols` are sizes that the kernel uses, in addition to those of its buffers."""
         self._name = name
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._scratch: list[Buffer] = []
         self._blocks: list[list[Stmt]] = [[]]
         shapes = [b.type.symbols for b in (*inputs, *outputs)]
-        self._taken = set[str]().union(*shapes, (b.name for b in (*inputs, *outputs)))
+        self._taken = set(symbols).union(*shapes, (b.name for b in (*inputs, *outputs)))
         self._depth = 0
 
     def finish(self) -> Kernel:

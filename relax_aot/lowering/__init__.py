@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from relax_aot.ir.builder import KernelBuilder
-from relax_aot.ir.graph import FORMS, Call, Constant, Function, Module, Var, attrs_of
+from relax_aot.ir.graph import FORMS, Call, Constant, Function, Module, Var, attr_symbols, attrs_of
 from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load, Number, expressions, parts, walk
 from relax_aot.ir.names import unused_name
 from relax_aot.ir.rewrite import map_exprs
@@ -126,7 +126,8 @@ def _lower_call(
     inputs = [buffer for buffer in buffers if buffer is not None]
     name = unused_name(f"{call.op}_{call.outs[0].name}", names)
     names.add(name)
-    builder = KernelBuilder(name, inputs, outputs)
+    sizes = (attr_symbols(value) for value in attrs.values())
+    builder = KernelBuilder(name, inputs, outputs, frozenset[str]().union(*sizes))
     op.lower(builder, *buffers, *outputs, **attrs)
     kernel = builder.finish()
     own = tuple(role for role, arg in zip(roles, call.args, strict=True) if arg is not None)

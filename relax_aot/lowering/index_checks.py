@@ -206,7 +206,7 @@ def _scan(body: tuple[Stmt, ...]) -> tuple[Stmt, ...] | None:
         return None
     if not any(isinstance(stmt, For) for stmt in body):
         return None
-    taken = {stmt.local.name for stmt in walk(body) if isinstance(stmt, Declare)}
+    taken = {stmt.local.name for stmt in walk(body) if isinstance(stmt, Declare)} | used
     outside = Local(unused_name("outside", taken), DType.I32)
     none = Bind(unused_name("none", names | taken), outside, Dim.of(0), Dim.of(0))
     return (Declare(outside, Lit(0, DType.I32)), *_compared(body, outside, taken), none)

@@ -28,6 +28,7 @@ from relax_aot.ir.loops import (
     Stmt,
     Store,
     expressions,
+    index_dims,
     walk,
 )
 from relax_aot.ir.names import defined_name
@@ -164,6 +165,9 @@ def ranges(loops: tuple[For, ...], bounds: Bounds) -> Bounds:
 
 
 def names_in(kernel: Kernel) -> set[str]:
-    """Every name that a kernel uses."""
+    """Every name that a kernel uses: those that it defines, and sizes, also of its body alone."""
     found = {*(buffer.name for buffer in kernel.buffers), *map(defined_name, walk(kernel.body))}
-    return found.union(*(buffer.type.symbols for buffer in kernel.buffers))
+    return found.union(
+        *(buffer.type.symbols for buffer in kernel.buffers),
+        *(dim.symbols for stmt in walk(kernel.body) for dim in index_dims(stmt)),
+    )
