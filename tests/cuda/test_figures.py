@@ -462,6 +462,17 @@ SUBJECTS = {
     "convolution f16, 32 channels": Subject(HALF_WINDOWS.replace("64", "32"), None, mostly_hmma),
     "convolution f16, 128 channels": Subject(HALF_WINDOWS.replace("64", "128"), None, mostly_hmma),
     "convolution f16, 40 channels": Subject(HALF_WINDOWS.replace("64", "40"), None, mostly_hmma),
+    **{
+        f"convolution f16, {filters} filters{what}": Subject(
+            text.replace("96", str(filters)), None, mostly_hmma
+        )
+        for filters in (24, 64)
+        for what, text in (
+            ("", HALF_WINDOWS),
+            (", pixels as rows", PIXEL_ROWS),
+            (", images of any size", ANY_WINDOWS),
+        )
+    },
     "product of bytes": Subject(BYTES, matrix_product, mostly_imma),
     "product of bytes, a zero point": Subject(
         BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)"),

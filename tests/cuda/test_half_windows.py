@@ -54,6 +54,43 @@ def convolutions(kind: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[opset], ir_version=8)
 
 
+def layer(
+    kind: int, filters: int, size: tuple[int, ...], pads: list[int], **more: Any
+) -> onnx.ModelProto:
+    """A convolution whose filters are few, of an image that has its channels last, and one whose
+    result is in planes. On one axis for windows of one axis."""
+    rng = np.random.default_rng(0)
+    dtype, ones = helper.tensor_dtype_to_np_dtype(kind), [1] * len(size)
+    shapes = {
+        "u": (32, 8, *ones),
+        "v": (filters, 32, *size),
+        "b": (filters,),
+        "w": (9, filters, *ones),
+    }
+    weights = [
+        numpy_helper.from_array(
+            (rng.normal(size=s) * np.prod(s[1:]) ** -0.5).astype(np.float16).astype(dtype), name
+        )
+        for name, s in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "u"], ["p"]),
+        helper.make_node("Relu", ["p"], ["q"]),
+        helper.make_node("Conv", ["q", "v", "b"], ["y"], pads=pads, **more),
+        helper.make_node("Relu", ["y"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["z"]),
+    ]
+    axes = ["h", "w"][-len(size) :]
+    x = helper.make_tensor_value_info("x", kind, ["n", 8, *axes])
+    results = [
+        helper.make_tensor_value_info("y", kind, ["n", filters, *(f"y{a}" for a in axes)]),
+        helper.make_tensor_value_info("z", kind, ["n", 9, *(f"y{a}" for a in axes)]),
+    ]
+    graph = helper.make_graph(nodes, "layer", [x], results, weights)
+    opset = helper.make_opsetid("", 17)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=8)
+
+
 def near(found: NDArray[Any], wanted: NDArray[Any]) -> None:
     """Six layers are rounded to 11 bits."""
     assert found.shape == wanted.shape
@@ -73,3 +110,37 @@ def test_convolutions_have_the_results_of_floats() -> None:
         x = rng.normal(size=(n, 5, h, w)).astype(np.float16)
         (wanted,) = reference.run(None, {"x": x.astype(np.float32)})
         near(host(x=x)["y"], wanted)
+
+
+@pytest.mark.parametrize(
+    ("filters", "size", "pads", "more"),
+    [
+        (24, (3, 3), [1, 1, 1, 1], {}),
+        (64, (3, 3), [1, 1, 1, 1], {}),
+        (40, (5, 5), [2, 2, 2, 2], {}),
+        (20, (3, 3), [0, 0, 0, 0], {}),
+        (24, (3, 3), [2, 2, 2, 2], {"dilations": [2, 2]}),
+        (24, (2, 4), [1, 0, 0, 3], {}),
+        (24, (3, 3), [1, 1, 1, 1], {"strides": [2, 1]}),
+        (24, (1, 3), [0, 1, 0, 1], {}),
+        (24, (5,), [2, 2], {}),
+    ],
+)
+def test_windows_that_share_pixels_have_the_results_of_floats(
+    filters: int, size: tuple[int, ...], pads: list[int], more: dict[str, list[int]]
+) -> None:
+    bounds = {"n": (1, 3), "h": (3, 20), "w": (5, 40)}
+    model = layer(TensorProto.FLOAT16, filters, size, pads, **more)
+    bounds = bounds if len(size) == 2 else {name: bounds[name] for name in "nw"}
+    project = rx.compile(
+        model, name="layer", board="jetson-orin-nano", emit="cuda-source", bounds=bounds
+    )
+    host = project.host()
+    floats = layer(TensorProto.FLOAT, filters, size, pads, **more)
+    reference = ort.InferenceSession(floats.SerializeToString())
+    rng = np.random.default_rng(1)
+    for n, h, w in ((1, 3, 5), (1, 7, 10), (3, 5, 7), (2, 20, 40)):
+        x = rng.normal(size=(n, 8, *(h, w)[-len(size) :])).astype(np.float16)
+        wanted = reference.run(None, {"x": x.astype(np.float32)})
+        for name, values in zip("yz", wanted, strict=True):
+            near(host(x=x)[name], values)

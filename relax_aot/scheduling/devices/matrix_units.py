@@ -40,6 +40,7 @@ from relax_aot.scheduling.devices.operands import (
     split,
     start_sums,
 )
+from relax_aot.scheduling.devices.slid_windows import Slide, slid_sides, slide_of
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS, Unit
 from relax_aot.scheduling.devices.zero_points import ZeroPoints, with_known_sums, zero_points
 from relax_aot.scheduling.nest import greatest
@@ -72,6 +73,10 @@ class Tile:
         return self.warps[0] * self.warps[1] * LANES
 
     @property
+    def swapped(self) -> Tile:
+        return Tile(self.columns, self.rows, self.steps, (self.warps[1], self.warps[0]))
+
+    @property
     def copies(self) -> int:
         """Vectors of both factors that a thread copies."""
         return -(-(self.rows + self.columns) * self.steps // (VECTOR * self.threads))
@@ -85,8 +90,9 @@ class Tiles:
     less: `wide` tiles are for windows and computed values that are gathered, `medium` ones for few
     rows of others, and for short vectors instead of small ones. Sums of lines take registers, and
     so does the rounding of floats: these products have `narrow` tiles for large ones. Columns that
-    are decoded are multiplied with as many rows as there is room for: `tall` tiles, or `low`
-    ones."""
+    are decoded are multiplied with as many rows as there is room for: `tall` tiles, or `low` ones.
+    `slid` ones, pairs of large and small, are for few filters whose windows share pixels, with
+    pixels as rows."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
@@ -98,6 +104,10 @@ class Tiles:
     slim: Tile = Tile(128, 64, 32, (4, 1))
     tall: Tile = Tile(256, 64, 32, (4, 2))
     low: Tile = Tile(128, 64, 32, (4, 2))
+    slid: tuple[tuple[Tile, Tile], ...] = (
+        (Tile(256, 32, 32, (4, 1)), Tile(128, 32, 32, (4, 1))),
+        (Tile(128, 64, 32, (4, 1)), Tile(128, 64, 32, (4, 1))),
+    )
     rounding: Tile = Tile(64, 64, 32, (2, 2))
     enough: int = 16
 
@@ -128,9 +138,10 @@ def matrix_product(
         if few != 1:
             known = with_known_sums(w, product, context) if unit.total is DType.I32 else product
             for variant, sizes in _variants(known, w.bounds):
-                for tile, chosen in _tiles(variant, tiles, w.bounds):
+                for tile, chosen, slide in _launches(variant, tiles, w.bounds):
                     if chosen != 0:
-                        _Launch(w, variant, tile, unit).emit(chosen * sizes * (1 - few))
+                        own = slide.product if slide else variant
+                        _Launch(w, own, tile, unit, slide).emit(chosen * sizes * (1 - few))
         few_row_launch(w, product, few)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
 
@@ -186,6 +197,41 @@ def byte_product(kernel: Kernel, loop: For, w: Writer, context: Context) -> tupl
 def _has_unit(kind: DType, context: Context) -> bool:
     """Whether there are instructions for sums of a type."""
     return kind.is_half or kind is DType.I32 or (kind is DType.F32 and context.target.tf32)
+
+
+def _launches(
+    product: Product, tiles: Tiles, bounds: Bounds
+) -> list[tuple[Tile, Dim, Slide | None]]:
+    """The tiles of each launch, 1 for the sizes for which it computes the results, and how windows
+    share pixels, if they do."""
+    slid = _slid(product, tiles, bounds)
+    if not slid:
+        return [(*pair, None) for pair in _tiles(product, tiles, bounds)]
+    (large, own), (small, _) = slid[0], slid[-1]
+    if large == small:
+        return [(large, ONE, own)]
+    chosen = _large_and_small(own.product, large, small, tiles.enough, bounds)
+    return [(*pair, slide) for pair, (_, slide) in zip(chosen, slid, strict=True)]
+
+
+def _slid(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, Slide]]:
+    """A large and a small tile where windows share pixels; none where there are more filters, as
+    other tiles have many products for each copy then."""
+    if not product.found.left.dtype.is_half or _width(product, bounds) < VECTOR:
+        return []
+    slide = slide_of(product, bounds)
+    if slide is None:
+        return []
+    filters = greatest(extent(product.rows if slide.right else product.columns), bounds)
+    for pair in tiles.slid:
+        slides = (slide.for_tile(tile.rows, tile.columns) for tile in pair)
+        made = [
+            (replace(tile.swapped if own.right else tile, steps=own.steps), own)
+            for tile, own in zip(pair, slides, strict=True) if own is not None
+        ]  # fmt: skip
+        if filters <= pair[0].columns and len(made) == len(pair):
+            return made
+    return []
 
 
 def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, Dim]]:
@@ -273,6 +319,7 @@ class _Launch:
     product: Product
     tile: Tile
     unit: Unit
+    slide: Slide | None = None
 
     @property
     def steps(self) -> int:
@@ -282,26 +329,32 @@ class _Launch:
     def emit(self, chosen: Dim) -> None:
         """`chosen`: 1 where this launch computes the results, 0 where another one does."""
         w, product, tile = self.w, self.product, self.tile
-        grid = simplify(product.blocks(tile.rows, tile.columns) * chosen, w.bounds)
+        grid = simplify(product.blocks(*self._results_of_tile) * chosen, w.bounds)
         with w.range("block", grid, axis="block") as block:
             place = self._place(block)
-            loads, names = (product.found.left, product.found.right), ("left", "right")
-            sides = [
-                self._side(load, kind, lines, name)
-                for load, kind, lines, name in zip(
-                    loads,
-                    (self.unit.left, self.unit.right),
-                    (tile.rows, tile.columns),
-                    names,
-                    strict=True,
-                )
-            ]
-            sides = [side.tabulated(w, tile.threads) for side in sides]
-            if tile.copies > MOST_COPIES and any(side.places for side in sides):
-                sides = [replace(side, near=False) for side in sides]
-            left, right = sides
+            sides = self._sides()
             with w.range("warp", tile.threads // LANES, axis="warp") as warp:
-                self._warp((left, right), block, place, warp)
+                self._warp(sides, block, place, warp)
+
+    @property
+    def _results_of_tile(self) -> tuple[int, int]:
+        """The rows and columns of a tile that are results."""
+        tile, slide = self.tile, self.slide
+        if slide is None:
+            return tile.rows, tile.columns
+        right = slide.beyond * slide.right
+        return tile.rows - slide.beyond + right, tile.columns - right
+
+    def _sides(self) -> tuple[Side, Side]:
+        w, tile, found = self.w, self.tile, self.product.found
+        kinds, lines = (self.unit.left, self.unit.right), (tile.rows, tile.columns)
+        if self.slide is not None:
+            return slid_sides(w, self.slide, kinds[0], lines)
+        made = zip((found.left, found.right), kinds, lines, ("left", "right"), strict=True)
+        sides = [self._side(*one).tabulated(w, tile.threads) for one in made]
+        if tile.copies > MOST_COPIES and any(side.places for side in sides):
+            sides = [replace(side, near=False) for side in sides]
+        return sides[0], sides[1]
 
     def _side(self, load: Load, kind: DType, lines: int, name: str) -> Side:
         w, product, size = self.w, self.product, (lines, self.steps)
@@ -312,8 +365,8 @@ class _Launch:
 
     def _place(self, block: Dim) -> tuple[tuple[Dim, Dim], At]:
         """The first row and column of the tile of a block, and its matrices of the batch."""
-        w, product, tile = self.w, self.product, self.tile
-        row, column, batch = product.place(w, block, tile.rows, tile.columns)
+        w, product = self.w, self.product
+        row, column, batch = product.place(w, block, *self._results_of_tile)
         return (row, column), split(w, product.batch, batch)
 
     def _own(self, sides: tuple[Side, Side], warp: Dim) -> tuple[Dim, Dim]:
@@ -392,8 +445,10 @@ class _Launch:
             return column + n // 2 * COLUMNS + n % 2 + lane % 4 * 2
 
         down, across = (2 * int(size) for size in sums.shape[1:3])
-        rows = Lines(left.loops, start[0], left.lines, down, row_at)
-        columns = Lines(right.loops, start[1], right.lines, across, column_at)
+        size, slide = self._results_of_tile, self.slide
+        own = [slide.pixels if slide and slide.right == right else None for right in (False, True)]
+        rows = Lines(left.loops, start[0], size[0], down, row_at, own[0])
+        columns = Lines(right.loops, start[1], size[1], across, column_at, own[1])
         return (rows, columns), lambda i, j: sums[(lane, i // 2, j // 2, i % 2 * 2 + j % 2)]
 
     def _copy(

@@ -140,19 +140,23 @@ class Product:
     def window(self, w: Writer, load: Load, at: At) -> dict[str, tuple[Dim, Dim]]:
         """The range of each step whose window is clipped for this factor at a position."""
         ends: dict[str, tuple[Dim, Dim]] = {}
-        if load != self.padded:
-            return ends
-        for loop, full in zip(self.found.reductions, self.steps, strict=True):
-            if loop.start == full.start and loop.stop == full.stop:
-                continue
-            name = loop.variable
-            first, last = _open(loop.start, full.start, Max), _open(loop.stop, full.stop, Min)
+        for name, (first, last) in self.ends(load).items():
             if (last - first).symbols.isdisjoint(at):
                 ends[name] = first.substitute(at), last.substitute(at)
             else:
                 first = w.short(f"{name}_first", first.substitute(at))
                 ends[name] = first, w.short(f"{name}_last", last.substitute(at))
         return ends
+
+    def ends(self, load: Load) -> dict[str, tuple[Dim, Dim]]:
+        """These ranges as expressions of loop variables."""
+        if load != self.padded:
+            return {}
+        return {
+            own.variable: (_open(own.start, full.start, Max), _open(own.stop, full.stop, Min))
+            for own, full in zip(self.found.reductions, self.steps, strict=True)
+            if (own.start, own.stop) != (full.start, full.stop)
+        }
 
     def contiguous_steps(self, load: Load) -> bool:
         """Whether elements of consecutive steps are neighbors in memory."""
@@ -189,13 +193,15 @@ def _open(end: Dim, whole: Dim, kind: type[Max] | type[Min]) -> Dim:
 @dataclass(frozen=True, slots=True)
 class Lines:
     """The `count` rows or columns of which a thread has results: the n-th is `first + place(n)`,
-    in a tile of `size` that begins at `first`."""
+    in a tile of `size` that begins at `first`. `results`: the loop in the place of the last one
+    whose iterations are results, where others and lines behind the tile are none."""
 
     loops: tuple[For, ...]
     first: Dim
     size: int
     count: int
     place: Callable[[Dim], Dim]
+    results: For | None = None
 
 
 def start_sums(
@@ -235,7 +241,10 @@ def _each_result(
             index.append(stack.enter_context(w.range(variable, one.count)))
             if used is not None and not used & {loop.variable for loop in one.loops}:
                 continue
-            place = one.first + simplify(one.place(index[-1]), w.bounds)
+            near = simplify(one.place(index[-1]), w.bounds)
+            if one.results is not None:
+                stack.enter_context(w.when(below(near, Dim.of(one.size))))
+            place = one.first + near
             stop = extent(one.loops)
             partial = simplify(stop % one.size, w.bounds) != 0
             if partial and used is not None:
@@ -243,6 +252,9 @@ def _each_result(
             position = w.let(name, place, ZERO, one.first + one.size)
             stack.enter_context(w.when(*[below(position, stop)] if partial else ()))
             at |= split(w, one.loops, position)
+            if one.results is not None:
+                column = at[one.results.variable]
+                stack.enter_context(w.when(below(column, one.results.stop)))
         yield at, index[0], index[1]
 
 

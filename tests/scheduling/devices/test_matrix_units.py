@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from relax_aot.evaluation.interpret import RaceError, run_kernel
-from relax_aot.ir.loops import Kernel, Micro, walk
+from relax_aot.ir.dims import Dim
+from relax_aot.ir.loops import Kernel, Micro, Reserve, walk
 from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule_device
 from relax_aot.scheduling.devices.matrix_units import Tile, Tiles, matrix_product
@@ -28,7 +29,7 @@ _ONE = Tile(32, 16, 16, (1, 1))
 TILES = Tiles(
     large=Tile(32, 32, 16, (2, 1)), small=Tile(32, 32, 16, (1, 2)), narrow=_ONE, single=_ONE,
     wide=Tile(32, 32, 16, (2, 2)), medium=_ONE, short=_ONE, slim=_ONE, low=_ONE,
-    tall=Tile(32, 16, 16, (1, 1)), enough=2,
+    tall=Tile(32, 16, 16, (1, 1)), slid=((Tile(32, 16, 16, (2, 1)), _ONE),), enough=2,
 )  # fmt: skip
 """Small ones: two blocks or more take the large tile, 16 columns and less the last one."""
 BIAS = "max((cast(cast(sum, f32, wrap), f16, wrap) + %b[j]), 0.0:f16)"
@@ -237,6 +238,11 @@ PIXELS_APART = HALF_CHANNELS_LAST.replace("32", "24")
 WIDE_WINDOWS = HALF_CHANNELS_LAST.replace("32", "8").replace("6, 3, 3, 8", "6, 7, 5, 8")
 WIDE_WINDOWS = WIDE_WINDOWS.replace("7, 3)", "7, 7)", 1).replace("7, 3)", "7, 5)", 1)
 """Of more places than words have bits."""
+SHARED_PIXELS = HALF_CHANNELS_LAST.replace("6, 5, 32]", "6, 7, 32]").replace("3, 5, 6]", "3, 7, 6]")
+SHARED_PIXELS = SHARED_PIXELS.replace("j in 0..5", "j in 0..7").replace("min(-j + 7", "min(-j + 9")
+SPREAD_PIXELS = SHARED_PIXELS.replace("max(-j + 2, 0)..min(-j + 9, 3)", "0..3")
+SPREAD_PIXELS = SPREAD_PIXELS.replace("j + l - 2", "j + 2*l").replace("6, 7, 32]", "6, 11, 32]")
+SPREAD_PIXELS = SPREAD_PIXELS.replace("32", "48")
 CHANNELS_FIRST = """
     symbol n in 1..2
     kernel @conv(%x: u8[n, 16, 6, 5], %w: u8[6, 3, 3, 16]) -> (%y: i32[n, 6, 6, 5]) {
@@ -281,6 +287,8 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "windows of bytes": (BYTE_WINDOWS, ({"n": 1},)),
     "windows of whole vectors of bytes": (CHANNELS_LAST, ({"n": 1},)),
     "windows of whole vectors of half precision": (HALF_CHANNELS_LAST, ({"n": 1}, {"n": 2})),
+    "windows that share pixels": (SHARED_PIXELS, ({"n": 1}, {"n": 2})),
+    "windows that share pixels apart": (SPREAD_PIXELS, ({"n": 1}, {"n": 2})),
     "windows of which a part has several pixels": (PIXELS_APART, ({"n": 1},)),
     "windows of more places than words have bits": (WIDE_WINDOWS, ({"n": 1},)),
     "windows of bytes in planes": (CHANNELS_FIRST, ({"n": 1},)),
@@ -399,6 +407,15 @@ def test_aligned_neighbors_are_copied_at_once(case: str) -> None:
     _, device = both(case)
     copies = [s for s in walk(device.body) if isinstance(s, Micro) and "copy_async" in s.name]
     assert len({copy.operands[1].buffer.name for copy in copies}) == VECTORS[case]
+
+
+@pytest.mark.parametrize(("case", "apart"), [("share pixels", 1), ("share pixels apart", 2)])
+def test_pixels_are_copied_for_all_windows_of_a_line(case: str, apart: int) -> None:
+    """Shared memory has the pixels behind those of a tile that its windows reach."""
+    _, device = both(f"windows that {case}")
+    tiles = [stmt.buffer for stmt in walk(device.body) if isinstance(stmt, Reserve)]
+    lines = {buffer.shape[1] for buffer in tiles if buffer.name.startswith("left_tile")}
+    assert lines == {Dim.of(32 + 2 * apart)}
 
 
 @pytest.mark.parametrize("case", DECODED_AT_ONCE)
