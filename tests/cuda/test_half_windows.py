@@ -129,7 +129,7 @@ def test_convolutions_have_the_results_of_floats() -> None:
 def test_windows_that_share_pixels_have_the_results_of_floats(
     filters: int, size: tuple[int, ...], pads: list[int], more: dict[str, list[int]]
 ) -> None:
-    bounds = {"n": (1, 3), "h": (3, 20), "w": (5, 40)}
+    bounds = {"n": (1, 3), "h": (3, 12), "w": (5, 40)}
     model = layer(TensorProto.FLOAT16, filters, size, pads, **more)
     bounds = bounds if len(size) == 2 else {name: bounds[name] for name in "nw"}
     project = rx.compile(
@@ -139,7 +139,7 @@ def test_windows_that_share_pixels_have_the_results_of_floats(
     floats = layer(TensorProto.FLOAT, filters, size, pads, **more)
     reference = ort.InferenceSession(floats.SerializeToString())
     rng = np.random.default_rng(1)
-    for n, h, w in ((1, 3, 5), (1, 7, 10), (3, 5, 7), (2, 20, 40)):
+    for n, h, w in ((1, 3, 5), (1, 7, 10), (3, 5, 7), (2, 12, 40)):
         x = rng.normal(size=(n, 8, *(h, w)[-len(size) :])).astype(np.float16)
         wanted = reference.run(None, {"x": x.astype(np.float32)})
         for name, values in zip("yz", wanted, strict=True):

@@ -174,8 +174,8 @@ class Side:
         )  # fmt: skip
 
     def opened(self, w: Writer, warp: Dim, threads: int, batch: At, first: Dim) -> Side:
-        """The side with words for the pixels of half precision that each lane copies, if it has any
-        and words have enough bits. Those of bytes have none: kernels spilled. `first`: the line."""
+        """The side with words for the pixels that each lane copies, if it has any and words have
+        enough bits. Those of floats have none. `first`: the line."""
         *places, _ = self.product.steps
         if not self._has_words(w.bounds):
             return self
@@ -239,7 +239,7 @@ class Side:
 
     def _has_words(self, bounds: Bounds) -> bool:
         *places, _ = self.product.steps
-        pixels = self.kind.is_half and self.vector > 0 and self.load == self.product.padded
+        pixels = self.kind.bytes <= 2 and self.vector > 0 and self.load == self.product.padded
         return pixels and have_bits(places, bounds)
 
     @property

@@ -85,14 +85,14 @@ class Tile:
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """`large` ones where the tiles are at least `enough`, so that all processors of a device have
-    work, else `small` ones, or `short` ones for bytes and `rounding` ones for floats; `slim` ones
-    for few columns; `single` ones where bytes or floats are gathered. Threads of more warps copy
-    less: `wide` tiles are for windows and computed values that are gathered, `medium` ones for few
-    rows of others, and for short vectors instead of small ones. Sums of lines take registers, and
-    so does the rounding of floats: these products have `narrow` tiles for large ones. Columns that
-    are decoded are multiplied with as many rows as there is room for: `tall` tiles, or `low` ones.
-    `slid` ones, pairs of large and small, are for few filters whose windows share pixels, with
-    pixels as rows."""
+    work, else `small` ones, or `short` ones for bytes whose lines are summed and `rounding` ones
+    for floats; `slim` ones for few columns; `single` ones where bytes or floats are gathered.
+    Threads of more warps copy less: `wide` tiles are for windows and computed values that are
+    gathered, `medium` ones for few rows of others, and for short vectors instead of small ones.
+    Sums of lines take registers, and so does the rounding of floats: these products have `narrow`
+    tiles for large ones. Columns that are decoded are multiplied with as many rows as there is room
+    for: `tall` tiles, or `low` ones. `slid` ones, pairs of large and small, are for few filters
+    whose windows share pixels, with pixels as rows."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
@@ -255,7 +255,8 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
         return [(tiles.slim, ONE)]
     free = product.found.zeros == (0, 0) and kind is not DType.F32
     large = tiles.large if free else tiles.narrow
-    small = tiles.rounding if kind is DType.F32 else tiles.small if kind.is_half else tiles.short
+    small = tiles.short if kind.bytes == 1 and not free else tiles.small
+    small = tiles.rounding if kind is DType.F32 else small
     if short and _copies(product, small, bounds) > MOST_SHORT:
         small = tiles.medium
     return _large_and_small(product, large, small, tiles.enough, bounds)
