@@ -451,11 +451,7 @@ class Side:
         of = "" if self.vector == self.width else str(self.vector)
         zero = conditions and self.fill.value == 0
         if zero:
-            chosen = Select(all_of(conditions), Lit(self.vector, DType.I64), Lit(0, DType.I64))
-            name = w.fresh("count")
-            w.add(Bind(name, chosen, ZERO, Dim.of(self.vector), "clamped"))
-            w.bounds = w.bounds.with_value(name, ZERO, Dim.of(self.vector))
-            count = Dim.of(name)
+            count = self.counted(w, all_of(conditions))
         apart = self.place(to.index[0], *far)
         near_place = (own - behind for own, behind in zip(place, far, strict=True))
         begin = self.shared[tuple(simplify(d, w.bounds) for d in self.place(ZERO, *near_place))]
@@ -475,6 +471,14 @@ class Side:
                 w.add(Store(some, (s,), self.fill))
             w.micro(f"raot_store{self.width}_{self.kind.value}", to=to, **{"from": some})
         w.add(If(all_of(conditions), tuple(copied), tuple(filled)))
+
+    def counted(self, w: Writer, condition: Expr) -> Dim:
+        """How many elements are copied: all of a vector, or none."""
+        name, most = w.fresh("count"), Dim.of(self.vector)
+        chosen = Select(condition, Lit(self.vector, DType.I64), Lit(0, DType.I64))
+        w.add(Bind(name, chosen, ZERO, most, "clamped"))
+        w.bounds = w.bounds.with_value(name, ZERO, most)
+        return Dim.of(name)
 
     def _gather(
         self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, ends: Pair, *, whole: bool

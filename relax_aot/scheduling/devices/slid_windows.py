@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ZERO, Bounds, Dim, dim_min, row_major, simplify
-from relax_aot.ir.loops import Bind, For, Lit, Load, Select
+from relax_aot.ir.loops import For, Load, Select
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import indexed_by, moved, step_of, stride
 from relax_aot.scheduling.devices.copies import BYTES, VECTOR, Known, Pair, Side
@@ -190,12 +190,7 @@ class SlidPixels(Side):
         with self.chunks(w, thread, threads) as (e, (line, near), far):
             count = Dim.of(VECTOR)
             if self.open is not None:
-                has = self.open.has((lane, e), self.open.bit(place, e))
-                chosen = Select(has, Lit(VECTOR, DType.I64), Lit(0, DType.I64))
-                name = w.fresh("count")
-                w.add(Bind(name, chosen, ZERO, count, "clamped"))
-                w.bounds = w.bounds.with_value(name, ZERO, count)
-                count = Dim.of(name)
+                count = self.counted(w, self.open.has((lane, e), self.open.bit(place, e)))
             at = {**_line(w, self, batch, first[0] + line), **self.slide.first(near)}
             _copy(w, self, half, (line, near), far, at, count, ahead)
 
