@@ -152,3 +152,27 @@ func @main(%q: f16[4, 3, n, {size}], %r: f16[4, 1, n, {size}], %v: f16[4, 1, n, 
   %y: f16[4, 3, n, {size}] = matmul(%w, %v)
   return %y
 }}"""
+
+
+PIXEL_ROWS = """
+    symbol n in 1..64
+    const %w: f16[96, 3, 3, 64] = splat 0.5
+    kernel @conv(%x: f16[n, 28, 28, 64], %w: f16[96, 3, 3, 64]) -> (%y: f16[n, 28, 28, 96]) {
+      for b in 0..n {
+        for i in 0..28 {
+          for j in 0..28 {
+            for c in 0..96 {
+              local sum: f16 = 0.0:f16
+              for k in max(-i + 1, 0)..min(-i + 29, 3) {
+                for l in max(-j + 1, 0)..min(-j + 29, 3) {
+                  for d in 0..64 {
+                    sum = (sum + (%x[b, i + k - 1, j + l - 1, d] * %w[c, k, l, d]))
+                  }
+                }
+              }
+              %y[b, i, j, c] = max(sum, 0.0:f16)
+            }
+          }
+        }
+      }
+    }"""

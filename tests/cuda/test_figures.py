@@ -41,6 +41,7 @@ from tests.cuda.figure_models import (
     MADE,
     MASKED,
     MASKED_SUMS,
+    PIXEL_ROWS,
     SCALED,
     SEEN,
     SOFTMAX,
@@ -222,28 +223,6 @@ ANY_WINDOWS = "symbol h in 1..64\nsymbol w in 1..64" + HALF_WINDOWS
 for old, new in (("28, 28", "h, w"), ("i in 0..28", "i in 0..h"), ("j in 0..28", "j in 0..w")):
     ANY_WINDOWS = ANY_WINDOWS.replace(old, new)
 ANY_WINDOWS = ANY_WINDOWS.replace("-i + 29", "-i + h + 1").replace("-j + 29", "-j + w + 1")
-PIXEL_ROWS = """
-    symbol n in 1..64
-    const %w: f16[96, 3, 3, 64] = splat 0.5
-    kernel @conv(%x: f16[n, 28, 28, 64], %w: f16[96, 3, 3, 64]) -> (%y: f16[n, 28, 28, 96]) {
-      for b in 0..n {
-        for i in 0..28 {
-          for j in 0..28 {
-            for c in 0..96 {
-              local sum: f16 = 0.0:f16
-              for k in max(-i + 1, 0)..min(-i + 29, 3) {
-                for l in max(-j + 1, 0)..min(-j + 29, 3) {
-                  for d in 0..64 {
-                    sum = (sum + (%x[b, i + k - 1, j + l - 1, d] * %w[c, k, l, d]))
-                  }
-                }
-              }
-              %y[b, i, j, c] = max(sum, 0.0:f16)
-            }
-          }
-        }
-      }
-    }"""
 
 
 def alone(text: str) -> tuple[Kernel, Bounds]:
