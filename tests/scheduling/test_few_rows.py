@@ -5,6 +5,7 @@ micro-kernel for each product, for every number of keys or steps."""
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 import relax_aot as rx
@@ -46,6 +47,25 @@ def test_a_few_rows_on_a_cortex_m7(rows: int, numerics: str) -> None:
 )
 def test_steps_of_a_recurrent_layer(board: str, hidden: int, kernel: bytes) -> None:
     """Weights in panels, whose last one may have columns that are not used."""
+    weights, model = _layer(hidden)
+    rng = np.random.default_rng(hidden)
+    project = rx.compile(model, name="m", board=board, bounds={"t": (1, 9)})
+    assert project.files["m.c"].count(kernel) == (1 if board.startswith("nucleo") else 2)
+    for t in (1, 3, 9):
+        x = rng.normal(size=(t, 1, 7)).astype(np.float32)
+        run = project.emulate(x=x)
+        exact = _lstm(x[:, 0], hidden, weights)
+        np.testing.assert_allclose(run.outputs["y"][:, 0, 0], exact, rtol=0, atol=2e-6)
+
+
+def test_helium_has_tiles_for_few_rows() -> None:
+    """Its vectors take four products at once."""
+    project = rx.compile(_layer(24)[1], name="m", board="mps3-an547", bounds={"t": (1, 9)})
+    assert b"raot_multiply_f32(" in project.files["m.c"]
+    assert b"panels_f32(" not in project.files["m.c"]
+
+
+def _layer(hidden: int) -> tuple[dict[str, np.ndarray], onnx.ModelProto]:
     rng = np.random.default_rng(hidden)
     shapes = {"w": (4 * hidden, 7), "r": (4 * hidden, hidden), "b": (8 * hidden,)}
     weights = {
@@ -54,13 +74,7 @@ def test_steps_of_a_recurrent_layer(board: str, hidden: int, kernel: bytes) -> N
     signature = f"m (float[t, 1, 7] x) => (float[t, 1, 1, {hidden}] y)"
     layer = f"y = LSTM <hidden_size = {hidden}> (x, w, r, b)"
     model = model_of(signature, layer, {name: one[None] for name, one in weights.items()})
-    project = rx.compile(model, name="m", board=board, bounds={"t": (1, 9)})
-    assert project.files["m.c"].count(kernel) == (1 if board.startswith("nucleo") else 2)
-    for t in (1, 3, 9):
-        x = rng.normal(size=(t, 1, 7)).astype(np.float32)
-        run = project.emulate(x=x)
-        exact = _lstm(x[:, 0], hidden, weights)
-        np.testing.assert_allclose(run.outputs["y"][:, 0, 0], exact, rtol=0, atol=2e-6)
+    return weights, model
 
 
 def _lstm(x: np.ndarray, hidden: int, weights: dict[str, np.ndarray]) -> np.ndarray:

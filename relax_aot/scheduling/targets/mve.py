@@ -8,6 +8,8 @@ core's own registers (`vfma` by a scalar). Integers: VMLADAVA adds sixteen produ
 from dataclasses import replace
 
 from relax_aot.scheduling.strategies.dsp import columns, depthwise
+from relax_aot.scheduling.strategies.f32_rows import rows
+from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.strategies.mve import pairs
 from relax_aot.scheduling.strategies.mve_columns import depthwise_columns
 from relax_aot.scheduling.strategies.mve_depthwise import depthwise_windows
@@ -29,4 +31,5 @@ TARGET = replace(
     byte_rows=True,
     channels_last=True,
     strategies=(pairs, depthwise_windows, depthwise_columns, columns, depthwise),
+    floats=(rows, im2col, tiles),
 )
