@@ -23,12 +23,12 @@ def decodes(definition: Definition, producer: Piece, bounds: Bounds) -> bool:
     each = definition.value.dtype.bytes
     if not definition.fetched and _bytes_read(definition, bounds) <= each / 2:
         return True
-    big = [v for v in producer.reads if v.type.rank > 0 and v.type.shape == definition.shape]
+    whole = TensorType(definition.value.dtype, definition.shape)
+    big = [v for v in producer.reads if v.type.rank > 0 and v.type.elements == whole.elements]
     if len(big) == 1 and big[0].type.dtype.bytes < each:
         return True
     read = sum((v.type.bytes for v in producer.reads), start=ZERO)
-    whole = TensorType(definition.value.dtype, definition.shape).bytes
-    return bool(producer.reads) and prove_le(2 * read, whole, bounds)
+    return bool(producer.reads) and prove_le(2 * read, whole.bytes, bounds)
 
 
 def _bytes_read(definition: Definition, bounds: Bounds) -> float:

@@ -159,6 +159,47 @@ EXAMPLES = (
             }""",
     ),
     Example(
+        why="weights are decoded in their product across the order that they are stored in",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 8], %w: i8[3, 8], %s: f32[3, 4]) {
+              %t: f32[8, 3] = call_kernel(%w, %s) {kernel=@decode_t}
+              %y: f32[n, 3] = call_kernel(%x, %t) {kernel=@dot_y}
+              return %y
+            }
+            kernel @decode_t(%w: i8[3, 8], %s: f32[3, 4]) -> (%t: f32[8, 3]) {
+              for i in 0..3 {
+                for j in 0..8 {
+                  %t[j, i] = (cast(%w[i, j], f32, wrap) * %s[i, j // 2])
+                }
+              }
+            }
+            kernel @dot_y(%x: f32[n, 8], %t: f32[8, 3]) -> (%y: f32[n, 3]) {
+              for i in 0..n {
+                for k in 0..3 {
+                  local total: f32 = 0.0:f32
+                  for j in 0..8 {
+                    total = (total + (%x[i, j] * %t[j, k]))
+                  }
+                  %y[i, k] = total
+                }
+              }
+            }""",
+        after="""
+            ...
+            kernel @decode_dot_y(%x: f32[n, 8], %w: i8[3, 8], %s: f32[3, 4]) -> (%y: f32[n, 3]) {
+              for i in 0..n {
+                for k in 0..3 {
+                  local total: f32 = 0.0:f32
+                  for j in 0..8 {
+                    total = (total + (%x[i, j] * (cast(%w[k, j], f32, wrap) * %s[k, j // 2])))
+                  }
+                  %y[i, k] = total
+                }
+              }
+            }""",
+    ),
+    Example(
         why="rows are fetched where they are added",
         before="""
             symbol n in 1..9
