@@ -209,6 +209,8 @@ class _Made:
         words = set(re.findall(r"\w+", body))
         sizes = [name for name in symbols if name not in unit.frame.sizes]
         sizes = [name for name in sizes if symbols[name] in words]
+        # Checks of an index may be proofs, and what they read is an operand all the same.
+        body = "".join(f"    (void){c};\n" for c in buffers.values() if c not in words) + body
         shared = {name for pair in own.in_place for name in pair}
         named = {Given.BUFFER: buffers, Given.SIZE: symbols}  # a value may be called as a size is
         texts = []

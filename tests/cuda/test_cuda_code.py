@@ -106,6 +106,32 @@ def test_registers_of_a_lane_are_an_array_of_its_thread() -> None:
     assert body.count("#pragma unroll") == 2
 
 
+CHOSEN = """
+symbol n in 1..64
+
+func @main(%x: f32[1, n], %i: i64[n]) {
+  %y: f32[n] = call_kernel(%x, %i) {kernel=@chosen}
+  return %y
+}
+
+kernel @chosen(%x: f32[1, n], %i: i64[n]) -> (%y: f32[n]) {
+  for b in 0..n parallel(block) {
+    for t in 0..1 parallel(thread) {
+      checked row in 0..0 = %i[b]
+      %y[b] = %x[row, b]
+    }
+  }
+}
+"""
+
+
+def test_operands_that_no_statement_reads_are_named() -> None:
+    """An index into one row is 0; strict flags refuse the parameter that it is not read from."""
+    body = _body(_printed(CHOSEN), "chosen")
+    assert body.count("(void)") == 1
+    assert "(void)i;" in body
+
+
 def test_sizes_from_data_are_words_of_the_frame() -> None:
     frame = Frame(fallible=True, sizes={"n": 5})
     source = _printed(ROWS.replace("NAME", "rows"), frame=frame)
