@@ -79,7 +79,7 @@ def test_documents_state_what_is_measured(
     model: str, board: str, weights: str, cells: list[Cell]
 ) -> None:
     if not (SHARED / model).is_file():
-        pytest.skip(f"{model} is not beside the project")
+        pytest.skip(f"{model} is not next to the project")
     row = measured(SHARED / model, board, "speed", weights)
     assert "error" not in row, row["error"]
     for page, label, column, key in cells:
