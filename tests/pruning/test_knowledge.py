@@ -77,11 +77,11 @@ def compare(case: Case, seed: int) -> int:
 )
 def test_what_is_known_is_what_is_computed(part: int) -> None:
     cases = [case for op in all_ops().values() if not op.view for case in cases_of([op])]
-    known = 0
+    known, seeds = 0, 2 if part == 0 else 6
     for case in cases[part::PARTS]:
-        for seed in range(2 if part == 0 else 6):
+        for seed in range(seeds):
             known += compare(case, seed)
-    assert known > 1000
+    assert known > 200 * seeds
 
 
 def test_a_scalar_is_stored_in_a_loop() -> None:
