@@ -82,7 +82,8 @@ class Hints:
             self._size_by_size(stmts, sizes),
         )
         alone = apart(kernel, known, bounds)
-        self._loops, self.sizes = alone.loops, alone.sizes & frozenset(sizes)
+        self._loops = alone.loops
+        self.sizes = (alone.sizes | self._filled_at_once(stmts)) & frozenset(sizes)
 
     def of_loop(self, loop: For, stop: str) -> list[str]:
         """An analysis ends a loop with fewer iterations earlier than after these 4096. Where `stop`
@@ -150,6 +151,19 @@ class Hints:
                 for size in {one for one in stmt.sizes if stmt.sizes.count(one) > 1}:
                     found |= _sizes(size, rests_on)
         return frozenset(found)
+
+    def _filled_at_once(self, stmts: Iterable[Stmt]) -> frozenset[str]:
+        """Sizes on which rests how many rows of an array of the kernel one micro-kernel fills: an
+        interval of lengths says of none of the rows behind the first that it is filled."""
+        fills = (
+            size
+            for stmt in stmts
+            if isinstance(stmt, Micro)
+            and any(load.buffer.name in self._reserved for load in stmt.written)
+            for size in stmt.sizes
+        )
+        rows = (size for size in fills if any(factor != 1 for factor, _ in size.terms))
+        return frozenset[str]().union(*(size.symbols for size in rows))
 
     def _along(self, places: Iterable[tuple[Buffer, tuple[Dim, ...]]]) -> frozenset[str]:
         own = (dim for buffer, index in places if buffer.name in self._reserved for dim in index)

@@ -29,6 +29,7 @@
 #define RAOT_EACH_F32(FUNCTION, values, from, count) \
     do {                                             \
         RAOT_ANY_ORDER                               \
+        /*@ loop unroll 4096; */                     \
         for (int32_t i = 0; i < (count); i++) {      \
             (values)[i] = FUNCTION((from)[i]);       \
         }                                            \
