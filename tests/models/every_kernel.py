@@ -17,7 +17,7 @@ from relax_aot.quantization import Choice
 from tests.frontends.test_tflite_hybrid import network
 from tests.frontends.tflite_models import Maker
 from tests.models.catalog import CATALOGUE
-from tests.models.half_weights import half_weights
+from tests.models.half_weights import half_product, half_weights
 from tests.models.onnx_text import Array, model_of
 
 ONES = "<pads = [1, 1, 1, 1]>"
@@ -386,6 +386,12 @@ SUBJECTS = {
     "blocks": Subject("weights", lambda: product(96), _quantized("blocks", "q8_0"), SIZES),
     "blocks4": Subject("weights", lambda: product(96), _quantized("blocks4", "q4_0"), SIZES),
     "casts": Subject("fp16", half_weights, Options(bounds=N, name="casts"), SIZES),
+    "widened": Subject(
+        "fp16",
+        half_product,
+        Options(bounds={"n": (32, 40)}, name="widened"),
+        ({"n": 32}, {"n": 37}, {"n": 40}),
+    ),
     "ranges": Subject("ranges", ranges, Options(bounds={"t0_0": (1, 4)}, name="ranges"), RANGES),
     "states": Subject(
         "recurrent",

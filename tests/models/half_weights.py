@@ -41,3 +41,13 @@ def half_weights(kind: str = "float") -> Any:
         y = MatMul (rows, f_right)"""
     signature = f"net ({kind}[1, 3, n, 9] x) => ({kind}[1, h, 25] y)"
     return model_of(signature, "\n".join([*casts, body]), filters())
+
+
+@cache
+def half_product() -> Any:
+    """Rows of floats by a constant matrix of half precision, which so many rows convert once."""
+    weights = {"w": np.random.default_rng(8).normal(size=(20, 24)).astype(np.float16)}
+    body = """
+        f_w = Cast <to = 1> (w)
+        y = MatMul (x, f_w)"""
+    return model_of("net (float[n, 20] x) => (float[n, 24] y)", body, weights)
