@@ -123,6 +123,13 @@ def title_of(page: Path) -> str:
     return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
 
 
+def test_the_changelog_says_nothing_twice() -> None:
+    """Merges of two additions to a list double lines without a conflict."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    lines = [line.strip(" .,;") for line in text.splitlines() if len(line) > 50]
+    assert not {line for line in lines if lines.count(line) > 1}
+
+
 def test_the_list_of_pages_has_every_page_by_its_title() -> None:
     links = re.findall(r"\[([^]]+)\]\(([^)]+)\)", (DOCS / "README.md").read_text(encoding="utf-8"))
     listed = {target: title for title, target in links}
