@@ -247,9 +247,9 @@ def rows_in_bytes(x: Array, most: int = MOST) -> tuple[Array, Array]:
 def _rows_reference(x: Array, *, multiple: int, most: int = MOST) -> tuple[Array, Array]:
     whole, scales = rows_in_bytes(x, most)
     kind = np.int8 if most == MOST else np.int16
-    codes = np.zeros((*x.shape[:-1], math.ceil(x.shape[-1] / multiple) * multiple), kind)
-    codes[..., : x.shape[-1]] = whole.astype(kind)
-    return codes, scales
+    padded = np.zeros((*x.shape[:-1], math.ceil(x.shape[-1] / multiple) * multiple), kind)
+    padded[..., : x.shape[-1]] = whole.astype(kind)
+    return padded, scales
 
 
 def _rows_samples(rng: np.random.Generator) -> list[Sample]:

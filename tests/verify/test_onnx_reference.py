@@ -62,14 +62,14 @@ g (float[n, 32] x) => (float[n, 8] y)
 { y = com.microsoft.MatMulNBits<K=32, N=8, bits=4, block_size=32, accuracy_level=4>(x, b, s) }
 """)
     rng = np.random.default_rng(0)
-    codes = rng.integers(0, 256, (8, 1, 16)).astype(np.uint8)
-    model.graph.initializer.append(numpy_helper.from_array(codes, "b"))
+    packed = rng.integers(0, 256, (8, 1, 16)).astype(np.uint8)
+    model.graph.initializer.append(numpy_helper.from_array(packed, "b"))
     model.graph.initializer.append(numpy_helper.from_array(np.ones(8, np.float32), "s"))
     source: Any = model
     if as_file:
         source = tmp_path / "m.onnx"
         onnx.save(model, source, save_as_external_data=True, size_threshold=0)
     x = rng.normal(size=(3, 32)).astype(np.float32)
-    weights = np.stack([codes & 15, codes >> 4], axis=-1).reshape(8, 32) - 8.0
+    weights = np.stack([packed & 15, packed >> 4], axis=-1).reshape(8, 32) - 8.0
     found = OnnxReference(source, {}, {})({"x": x}, {})["y"]
     np.testing.assert_allclose(found, x.astype(np.float64) @ weights.T, rtol=1e-5, atol=1e-4)
