@@ -20,13 +20,10 @@ from relax_aot.frontends.llm.checkpoint import Checkpoint
 from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.experts import Experts, mixed
 from relax_aot.frontends.llm.layers import ACTIVATIONS, Heads, Net, Sight
-from relax_aot.frontends.llm.rotary import Rotation, parameters, rotation
+from relax_aot.frontends.llm.rotary import FULL, SLIDING, Rotation, parameters, rotation
 from relax_aot.ir.graph import Var
 
 MOST_LAYERS = 2**12
-FULL, SLIDING = "full_attention", "sliding_attention"
-"""The types of layers by their names in `layer_types`."""
-
 TABLE, HEAD = "model.embed_tokens", "lm_head"
 """The names of the tables of embeddings and of logits."""
 ROWS = 1024
@@ -37,9 +34,9 @@ _COMPUTED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 Angles = Sequence[tuple[Var, Var]]
 """Cosines and sines of each rotation."""
-Block = Callable[[Net, "Shape", Var, Angles, int], Var]
-"""The rows behind the layer with a number that are read, from the rows [n, width] in front of
-it."""
+SHARED, SINGLE, JOINT = "shared", "single", "joint"
+"""Norms of queries and keys: of each head by weights that heads share, of each head by weights of
+its own, or of all heads together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +73,10 @@ class Shape:
     output_bias: bool = False
     """Whether the result of attention has one."""
     mlp_bias: bool = False
-    head_norm: bool = False
-    """Whether queries and keys are normalized before they are rotated."""
+    head_norm: str | None = None
+    """How queries and keys are normalized before they are rotated; None: not at all."""
+    input_norm: bool = True
+    """Whether the rows in front of attention and of the products behind it are normalized."""
     result_norm: bool = False
     """Whether the results of attention and of the products behind it are normalized."""
     norm_offset: float = 0.0
@@ -86,6 +85,9 @@ class Shape:
     """One of ACTIVATIONS."""
     row_scale: float = 1.0
     """Of the rows of the table of embeddings."""
+    result_scale: float = 1.0
+    """Of what attention and the products behind it add to the rows."""
+    logit_scale: float = 1.0
     score_scale: float | None = None
     """None: that of the size of heads."""
     score_cap: float | None = None
@@ -97,8 +99,10 @@ class Shape:
     last_norm: str = "norm"
     head_bias: bool = False
     """Whether logits have a bias."""
-    block: Block | None = None
-    """One layer; None: `layer`."""
+    plain: tuple[str, str] | None = None
+    """The names of two products with an activation between them, in place of a gated product."""
+    parallel: bool = False
+    """Whether attention and the products read the same normalized rows."""
 
 
 def shape_of(config: Config, share: float = 1.0) -> Shape:
@@ -145,6 +149,17 @@ def windowed(config: Config, shape: Shape, slides: Callable[[int], bool]) -> Sha
         for number, layer in enumerate(shape.layers)
     ]
     return replace(shape, layers=tuple(layers))
+
+
+def without_scaling(config: Config) -> Config:
+    """Without what it says of the scaling of positions."""
+    return Config(config.file, {**config.fields, "rope_scaling": None, "rope_parameters": None})
+
+
+def rotated_by_windows(shape: Shape, rotations: tuple[Rotation, Rotation]) -> Shape:
+    """With the first rotation in layers without windows, and the second one in others."""
+    layers = [replace(layer, rotation=int(layer.window is not None)) for layer in shape.layers]
+    return replace(shape, layers=tuple(layers), rotations=rotations)
 
 
 def late_windows(config: Config, shape: Shape) -> Shape:
@@ -208,16 +223,16 @@ def build(net: Net, shape: Shape, tokens: Var, *, every_row: bool) -> Var:
     if all(layer.window in net.windows for layer in shape.layers):
         net.counted()
     x = net.embedding(tokens, table, TABLE)
-    if shape.row_scale != 1.0:
-        x = net.times(x, shape.row_scale, TABLE)
+    x = net.scaled(x, shape.row_scale, TABLE)
     net.narrowed = None if every_row else len(shape.layers) - 1
     for number in range(len(shape.layers)):
-        x = (shape.block or layer)(net, shape, x, angles, number)
+        x = layer(net, shape, x, angles, number)
     x = norm(net, shape, x, f"model.{shape.last_norm}")
     if not shape.tied:
         table = net.matrix(f"{HEAD}.weight", shape.words, shape.width)
     bias = net.vector(f"{HEAD}.bias", shape.words) if shape.head_bias else None
-    return net.capped(net.product(x, table, HEAD, bias), shape.logit_cap, HEAD)
+    logits = net.scaled(net.product(x, table, HEAD, bias), shape.logit_scale, HEAD)
+    return net.capped(logits, shape.logit_cap, HEAD)
 
 
 def ignored(shape: Shape, name: str) -> bool:
@@ -233,25 +248,36 @@ def norm(net: Net, shape: Shape, x: Var, at: str) -> Var:
 
 
 def layer(net: Net, shape: Shape, x: Var, angles: Angles, number: int) -> Var:
-    """A layer of Llama, with norms of results where the shape has them."""
+    """The rows behind the layer with a number that are read, from the rows [n, width] in front of
+    it."""
     at = f"model.layers.{number}"
-    y = attention(net, shape, norm(net, shape, x, f"{at}.input_layernorm"), angles, number)
-    if shape.result_norm:
-        y = norm(net, shape, y, f"{at}.post_attention_layernorm")
-    x = net.call("add", net.leaving(x, number, at), y, at=at)
+    y = norm(net, shape, x, f"{at}.input_layernorm") if shape.input_norm else x
+    attended = _result(net, shape, attention(net, shape, y, angles, number), at, "attention")
+    x, y = (net.leaving(one, number, at) for one in (x, y))
+    if shape.parallel:
+        y = _result(net, shape, _products(net, shape, y, number), at, "feedforward")
+        return net.call("add", x, net.call("add", attended, y, at=at), at=at)
+    x = net.call("add", x, attended, at=at)
     before = "pre_feedforward_layernorm" if shape.result_norm else "post_attention_layernorm"
-    y = _products(net, shape, norm(net, shape, x, f"{at}.{before}"), number)
-    if shape.result_norm:
-        y = norm(net, shape, y, f"{at}.post_feedforward_layernorm")
+    y = norm(net, shape, x, f"{at}.{before}") if shape.input_norm else x
+    y = _result(net, shape, _products(net, shape, y, number), at, "feedforward")
     return net.call("add", x, y, at=at)
 
 
+def _result(net: Net, shape: Shape, y: Var, at: str, part: str) -> Var:
+    """What a part of a layer adds to the rows."""
+    if shape.result_norm:
+        y = norm(net, shape, y, f"{at}.post_{part}_layernorm")
+    return net.scaled(y, shape.result_scale, at)
+
+
 def _products(net: Net, shape: Shape, y: Var, number: int) -> Var:
-    """What is behind attention: one gated product, or a mixture of them."""
+    """What is behind attention: one gated product or a plain one, or a mixture of gated ones."""
     at, own = f"model.layers.{number}", shape.layers[number]
     experts = own.experts
     if experts is None:
-        return _gated(net, shape, y, own.hidden or shape.hidden, f"{at}.mlp")
+        form = _gated if shape.plain is None else _plain
+        return form(net, shape, y, own.hidden or shape.hidden, f"{at}.mlp")
     at = f"{at}.{experts.at}"
     found = mixed(net, experts, shape.activation, y, at)
     if not experts.shared:
@@ -269,6 +295,14 @@ def _gated(net: Net, shape: Shape, y: Var, hidden: int, at: str) -> Var:
     return net.linear(y, shape.width, f"{at}.down_proj", bias=shape.mlp_bias)
 
 
+def _plain(net: Net, shape: Shape, y: Var, hidden: int, at: str) -> Var:
+    """A product, the activation, and a product."""
+    assert shape.plain is not None
+    inner, outer = (f"{at}.{name}" for name in shape.plain)
+    y = net.activated(net.linear(y, hidden, inner, bias=shape.mlp_bias), shape.activation, at)
+    return net.linear(y, shape.width, outer, bias=shape.mlp_bias)
+
+
 def attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> Var:
     """Attention of the rows that are read behind it to those that the caches hold, and to each
     other."""
@@ -277,12 +311,16 @@ def attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> Va
 
     def projected(letter: str, count: int, y: Var = y) -> Var:
         found = net.linear(y, count * heads.size, f"{at}.{letter}_proj", bias=shape.input_bias)
+        if shape.head_norm == JOINT and letter != "v":
+            found = norm(net, shape, found, f"{at}.{letter}_norm")
         return net.reshape(found, y.type.shape[0], count, heads.size, at=f"{at}.{letter}_proj")
 
     def rotated(letter: str, count: int, y: Var = y) -> Var:
         x = projected(letter, count, y)
-        if shape.head_norm:
-            x = norm(net, shape, x, f"{at}.{letter}_norm")
+        if shape.head_norm == SHARED:
+            x = norm(net, shape, x, f"{at}.{letter}_{'layernorm' if shape.centered else 'norm'}")
+        if shape.head_norm == SINGLE:
+            x = net.head_norms(x, shape.epsilon, f"{at}.{letter}_layernorm")
         if own.rotation is None:
             return x
         cos, sin = angles[own.rotation]

@@ -29,9 +29,17 @@ ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gelu": ("gelu", {"approximate": "none"}),
     "gelu_new": ("gelu", {"approximate": "tanh"}),
     "gelu_pytorch_tanh": ("gelu", {"approximate": "tanh"}),
+    "gelu_fast": ("gelu", {"approximate": "tanh"}),
+    "gelu_python": ("gelu", {"approximate": "none"}),
+    "quick_gelu": ("swish", {"alpha": 1.702}),
     "relu": ("relu", {}),
+    "relu2": ("relu", {}),
+    "sigmoid": ("sigmoid", {}),
+    "tanh": ("tanh", {}),
 }
 """Activations by their names in `config.json`, as ops and their attributes."""
+SQUARED = ("relu2",)
+"""Activations whose results are multiplied by themselves."""
 
 STORED = ("f32", "f16", "int8", "int16x8")
 """Forms of the numbers in caches. int8: with one scale for each token and head. int16x8: the same,
@@ -167,10 +175,19 @@ class Net:
         scale, bias = (self.vector(f"{at}.{name}", size) for name in ("weight", "bias"))
         return self.call("layer_norm", x, scale, bias, at=at, axis=-1, epsilon=epsilon)
 
+    def head_norms(self, x: Var, epsilon: float, at: str) -> Var:
+        """Each head of x[n, heads, size], centered and normalized by weights of its own."""
+        heads, size = (axis.constant for axis in x.type.shape[1:])
+        own = [self.weights(f"{at}.norms.{one}.weight", size) for one in range(heads)]
+        y = self.call("layer_norm", x, None, None, at=at, axis=-1, epsilon=epsilon)
+        scale = self.builder.constant(at, np.stack(own).astype(np.float32))
+        return self.call("mul", y, scale, at=at)
+
     def activated(self, x: Var, kind: str, at: str) -> Var:
         """`kind`: one of ACTIVATIONS."""
         op, attrs = ACTIVATIONS[kind]
-        return self.call(op, x, at=at, **attrs)
+        y = self.call(op, x, at=at, **attrs)
+        return self.call("mul", y, y, at=at) if kind in SQUARED else y
 
     def leaving(self, x: Var, number: int, at: str) -> Var:
         """The rows of x that are computed behind the caches of the layer with this number."""
@@ -190,9 +207,7 @@ class Net:
         frequencies = self.builder.constant("frequencies", given.frequencies)
         angles = self.call("mul", column, frequencies, at=at)
         cos, sin = (self.call(op, angles, at=at) for op in ("cos", "sin"))
-        if given.factor == 1.0:
-            return cos, sin
-        return self.times(cos, given.factor, at), self.times(sin, given.factor, at)
+        return self.scaled(cos, given.factor, at), self.scaled(sin, given.factor, at)
 
     def rotated(self, x: Var, rotation: tuple[Var, Var], at: str) -> Var:
         """x[n, heads, size]. The first numbers of a head are the coordinates of points that are
@@ -215,6 +230,10 @@ class Net:
     def times(self, x: Var, factor: float, at: str) -> Var:
         scale = self.builder.constant("scale", np.array(factor, np.float32))
         return self.call("mul", x, scale, at=at)
+
+    def scaled(self, x: Var, factor: float, at: str) -> Var:
+        """Times a factor that may be 1."""
+        return x if factor == 1.0 else self.times(x, factor, at)
 
     def capped(self, x: Var, cap: float | None, at: str) -> Var:
         """cap * tanh(x / cap)."""

@@ -14,6 +14,8 @@ from relax_aot.frontends.bounds import printable
 from relax_aot.frontends.llm.config import GREATEST_NUMBER, LEAST_NUMBER, Config
 from relax_aot.ops._op import Array
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""The types of layers by their names in `layer_types`."""
 ORIGINAL, WHOLE = "original_max_position_embeddings", "max_position_embeddings"
 """The context before it grew, and behind."""
 FIELDS = (
@@ -90,6 +92,23 @@ def scaled(config: Config, size: int, theta: float, given: Config | None) -> Rot
             + ", ".join([*sorted(SCALINGS), "longrope", "yarn"])
         )
     return Rotation(_finite(scaling(plain, given), given))
+
+
+def by_windows(config: Config, size: int, whole: float, local: float) -> tuple[Rotation, Rotation]:
+    """The rotations of layers without and with windows, by what `rope_parameters` says of each, or
+    with these bases."""
+    both = config.part("rope_parameters") or Config(config.file, {})
+    parts = [both.part(name) or Config(both.file, {}) for name in (FULL, SLIDING)]
+    scaling = config.part("rope_scaling")
+    if scaling is not None:
+        parts[0] = Config(scaling.file, {**parts[0].fields, **scaling.fields})
+    for part in parts:
+        part.only("partial_rotary_factor", 1, 1.0)
+    first, second = (
+        scaled(config, size, part.number("rope_theta", theta), part)
+        for part, theta in zip(parts, (whole, local), strict=True)
+    )
+    return first, second
 
 
 def kind_of(given: Config) -> object:
@@ -193,6 +212,7 @@ def _is_factor(value: object) -> bool:
 
 SCALINGS: Mapping[str, Callable[[Array, Config], Array]] = {
     "default": _default,
+    "dynamic": _default,  # angles change behind the context of the model, where texts end
     "linear": _linear,
     "llama3": _llama3,
 }

@@ -42,5 +42,6 @@ def _layer(checkpoint: Checkpoint, shape: Shape, number: int) -> Layer:
         raise ModelError(
             f"{checkpoint.name}: {at} has {queries} heads of queries for {keys} heads of keys"
         )
-    hidden = size("mlp.gate_proj", 1, shape.hidden)
+    inner = "gate_proj" if shape.plain is None else shape.plain[0]
+    hidden = size(f"mlp.{inner}", 1, shape.hidden)
     return replace(shape.layers[number], heads=Heads(queries, keys, heads.size), hidden=hidden)

@@ -56,11 +56,21 @@ class Style:
     """So many numbers of a head are rotated; None: all."""
     offset: float = 0.0
     """What is added to the weights of norms."""
-    norms: Sequence[str] = ("input_layernorm", "post_attention_layernorm")
+    before: tuple[str, str] = ("input_layernorm", "post_attention_layernorm")
+    after: tuple[str, str] = ("", "")
+    """The norms in front of attention and of the products behind it, and of their results; "":
+    none."""
     last_norm: str = "norm"
+    centered: bool = False
+    """Norms subtract the mean, and have a bias."""
+    head_norm: str = "shared"
+    """Of models with norms of queries and keys. "single": heads have weights of their own, "joint":
+    one norm for all heads."""
     output: str = "o_proj"
     parallel: bool = False
-    """Attention and the products behind it add to the same rows, which are centered."""
+    """Attention and the products behind it add to the same rows."""
+    plain: tuple[str, str] | None = None
+    """Two products in place of a gated one."""
     fused: bool = False
     """One tensor holds queries, keys and values, one both products of the gate."""
     widths: Sequence[tuple[int, int, int]] = ()
@@ -72,11 +82,19 @@ class Style:
     mixture: Mixture | None = None
     activation: str = "silu"
     embedding_scale: float = 1.0
+    result_scale: float = 1.0
+    """Of what attention and products add to the rows."""
+    logit_scale: float = 1.0
     query_scale: float | None = None
     score_cap: float | None = None
     logit_cap: float | None = None
     local_theta: float | None = None
-    """The base of rotary positions in layers with windows."""
+    """The base of rotary positions in layers with windows, which are not scaled."""
+
+    @property
+    def norm(self) -> str:
+        """What ends the names of norms of queries and keys."""
+        return "layernorm" if self.centered else "norm"
 
 
 @dataclass(frozen=True)
@@ -129,10 +147,17 @@ class Llama:
             if name.rpartition(".")[2][0] in self.biases:
                 made[f"{name}.bias"] = rng.normal(size=outputs) / 4
 
-        def norm(name: str, size: int) -> None:
+        def norm(name: str, size: int, *, bias: bool = self.style.centered) -> None:
             made[f"{name}.weight"] = 1 - self.style.offset + rng.normal(size=size) / 8
-            if self.style.parallel:
+            if bias:
                 made[f"{name}.bias"] = rng.normal(size=size) / 8
+
+        def head_norm(name: str, outputs: int) -> None:
+            if self.style.head_norm == "single":
+                for one in range(outputs // self.size):
+                    norm(f"{name}.norms.{one}", self.size, bias=False)
+            else:
+                norm(name, outputs if self.style.head_norm == "joint" else self.size)
 
         made["model.embed_tokens.weight"] = rng.normal(size=(self.words, self.width))
         for number in range(self.layers):
@@ -142,11 +167,11 @@ class Llama:
             for letter, outputs in (("q", q), ("k", k), ("v", k)):
                 layer(f"{at}.self_attn.{letter}_proj", outputs, self.width)
                 if self.norms and letter in "qk":
-                    norm(f"{at}.self_attn.{letter}_norm", self.size)
+                    head_norm(f"{at}.self_attn.{letter}_{self.style.norm}", outputs)
             layer(f"{at}.self_attn.{self.style.output}", self.width, q)
             for name, outputs, inputs in self.products(number):
                 layer(f"{at}.{name}", outputs, inputs)
-            for name in self.style.norms:
+            for name in filter(None, (*self.style.before, *self.style.after)):
                 norm(f"{at}.{name}", self.width)
         norm(f"model.{self.style.last_norm}", self.width)
         if not self.tied:
@@ -165,8 +190,9 @@ class Llama:
         """The products behind attention of a layer, with their outputs and inputs."""
         hidden = self.widths[number][2]
         inner, outer = (hidden, self.width), (self.width, hidden)
-        if self.style.parallel:
-            return [("mlp.fc1", *inner), ("mlp.fc2", *outer)]
+        if self.style.plain is not None:
+            first, second = self.style.plain
+            return [(f"mlp.{first}", *inner), (f"mlp.{second}", *outer)]
         mixture = self.style.mixture
         if mixture is not None and number not in mixture.without:
             return _experts(mixture, self.width)

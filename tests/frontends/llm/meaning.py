@@ -41,22 +41,20 @@ def logits(model: Llama, tokens: Sequence[int], stored: Callable[[Array], Array]
         x = table[token] * style.embedding_scale
         for number in range(model.layers):
             at = f"model.layers.{number}"
-            y = _normalized(model, w, f"{at}.input_layernorm", x)
+            y = _normalized(model, w, f"{at}.{style.before[0]}", x) if style.before[0] else x
             attended = _attention(model, w, number, y, place, caches[number])
-            if style.parallel:
-                x = x + attended + _products(model, w, f"{at}.mlp", y)
-            elif len(style.norms) == 4:
-                x = x + _normalized(model, w, f"{at}.{style.norms[1]}", attended)
-                y = _normalized(model, w, f"{at}.{style.norms[2]}", x)
-                y = _products(model, w, f"{at}.mlp", y)
-                x = x + _normalized(model, w, f"{at}.{style.norms[3]}", y)
-            else:
-                x = x + attended
-                y = _normalized(model, w, f"{at}.post_attention_layernorm", x)
-                x = x + _behind(model, w, number, y)
+            if style.after[0]:
+                attended = _normalized(model, w, f"{at}.{style.after[0]}", attended)
+            x = x + attended * style.result_scale
+            if not style.parallel:
+                y = _normalized(model, w, f"{at}.{style.before[1]}", x) if style.before[1] else x
+            y = _behind(model, w, number, y)
+            if style.after[1]:
+                y = _normalized(model, w, f"{at}.{style.after[1]}", y)
+            x = x + y * style.result_scale
         y = _normalized(model, w, f"model.{style.last_norm}", x)
         y = table @ y if model.tied else _linear(w, "lm_head", y)
-        found.append(_capped(y, style.logit_cap))
+        found.append(_capped(y * style.logit_scale, style.logit_cap))
     return np.array(found)
 
 
@@ -86,7 +84,7 @@ def _attention(
         q, k, v = (_linear(w, f"{at}.{c}_proj", y).reshape(-1, model.size) for c in "qkv")
     if model.norms:
         q, k = (
-            np.array([_normalized(model, w, f"{at}.{letter}_norm", row) for row in rows])
+            _heads_normalized(model, w, f"{at}.{letter}_{style.norm}", rows)
             for rows, letter in ((q, "q"), (k, "k"))
         )
     if number not in style.still:
@@ -106,6 +104,17 @@ def _attention(
         v_rows = np.array([row[shared] for row in values[first:]])
         results.append(share / share.sum() @ v_rows)
     return _linear(w, f"{at}.{style.output}", np.concatenate(results))
+
+
+def _heads_normalized(model: Llama, w: Weights, name: str, rows: Array) -> Array:
+    match model.style.head_norm:
+        case "joint":
+            return _normalized(model, w, name, rows.reshape(-1)).reshape(rows.shape)
+        case "single":
+            named = [(f"{name}.norms.{one}", row) for one, row in enumerate(rows)]
+        case _:
+            named = [(name, row) for row in rows]
+    return np.array([_normalized(model, w, name, row) for name, row in named])
 
 
 def _behind(model: Llama, w: Weights, number: int, y: Array) -> Array:
@@ -130,8 +139,9 @@ def _behind(model: Llama, w: Weights, number: int, y: Array) -> Array:
 
 
 def _products(model: Llama, w: Weights, at: str, y: Array) -> Array:
-    if model.style.parallel:
-        return _linear(w, f"{at}.fc2", _activated(model, _linear(w, f"{at}.fc1", y)))
+    if model.style.plain is not None:
+        inner, outer = model.style.plain
+        return _linear(w, f"{at}.{outer}", _activated(model, _linear(w, f"{at}.{inner}", y)))
     if model.style.fused:
         gate, up = np.split(_linear(w, f"{at}.gate_up_proj", y), 2)
     else:
@@ -140,8 +150,13 @@ def _products(model: Llama, w: Weights, at: str, y: Array) -> Array:
 
 
 def _activated(model: Llama, x: Array) -> Array:
-    if model.style.activation == "silu":
-        return np.asarray(x / (1 + np.exp(-x)))
+    match model.style.activation:
+        case "silu":
+            return np.asarray(x / (1 + np.exp(-x)))
+        case "quick_gelu":
+            return np.asarray(x / (1 + np.exp(-1.702 * x)))
+        case "relu2":
+            return np.asarray(np.maximum(x, 0) ** 2)
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     return np.asarray(x * (1 + np.tanh(inner)) / 2)
 
@@ -157,9 +172,9 @@ def _linear(w: Weights, name: str, x: Array) -> Array:
 
 def _normalized(model: Llama, w: Weights, name: str, x: Array) -> Array:
     scale = w[f"{name}.weight"] + model.style.offset
-    if f"{name}.bias" in w:
+    if model.style.centered:
         x = x - x.mean()
-        return np.asarray(x / np.sqrt(x.var() + EPSILON) * scale + w[f"{name}.bias"])
+        return np.asarray(x / np.sqrt(x.var() + EPSILON) * scale + w.get(f"{name}.bias", 0))
     return np.asarray(x / np.sqrt(np.mean(x * x) + EPSILON) * scale)
 
 
@@ -183,7 +198,7 @@ def _frequency(model: Llama, number: int, size: int, local: float | None) -> tup
     theta = model.fields["rope_theta"]
     plain = float(theta ** (-2 * number / size))
     scaling = model.config.get("rope_scaling")
-    if scaling is None:
+    if scaling is None or scaling.get("type") == "dynamic":
         return plain, 1.0
     if scaling.get("rope_type") == "linear":
         return plain / float(scaling["factor"]), 1.0

@@ -14,12 +14,8 @@ GEMMA: dict[str, Any] = {
 }
 GEMMA2: dict[str, Any] = {
     "query_scale": 12**-0.5,
-    "norms": (
-        "input_layernorm",
-        "post_attention_layernorm",
-        "pre_feedforward_layernorm",
-        "post_feedforward_layernorm",
-    ),
+    "before": ("input_layernorm", "pre_feedforward_layernorm"),
+    "after": ("post_attention_layernorm", "post_feedforward_layernorm"),
 }
 
 PHI: dict[str, Any] = {
@@ -28,11 +24,18 @@ PHI: dict[str, Any] = {
     "partial_rotary_factor": 0.5,
 }
 PARALLEL: dict[str, Any] = {
-    "norms": ("input_layernorm",),
+    "before": ("input_layernorm", ""),
     "last_norm": "final_layernorm",
+    "centered": True,
     "output": "dense",
     "parallel": True,
+    "plain": ("fc1", "fc2"),
     "activation": "gelu_tanh",
+}
+OLMO: dict[str, Any] = {
+    "before": ("", ""),
+    "after": ("post_attention_layernorm", "post_feedforward_layernorm"),
+    "head_norm": "joint",
 }
 
 MODELS = {
@@ -46,6 +49,117 @@ MODELS = {
     "f16": Llama(kind="F16"),
     "bf16": Llama(kind="BF16", tied=False),
     "yarn": Llama(size=16, config={"rope_scaling": YARN}),
+    "dynamic scaling": Llama(config={"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+    "squared activation": Llama(config={"hidden_act": "relu2"}, style=Style(activation="relu2")),
+    "activation by sigmoid": Llama(
+        config={"hidden_act": "quick_gelu"}, style=Style(activation="quick_gelu")
+    ),
+    "olmo2": Llama(architecture="Olmo2ForCausalLM", norms=True, tied=False, style=Style(**OLMO)),
+    "olmo2 with biases": Llama(
+        architecture="Olmo2ForCausalLM", keys=1, norms=True, biases="qkvo", style=Style(**OLMO)
+    ),
+    "olmo3": Llama(
+        architecture="Olmo3ForCausalLM",
+        layers=5,
+        norms=True,
+        tied=False,
+        config={"sliding_window": 6, "rope_theta": 500000.0, "rope_scaling": YARN},
+        style=Style(**OLMO, windows=(6, 6, 6, None, 6), local_theta=500000.0),
+    ),
+    "olmo with experts": Llama(
+        architecture="OlmoeForCausalLM",
+        hidden=24,
+        norms=True,
+        config={"num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": False},
+        style=Style(head_norm="joint", mixture=Mixture(5, 2, 24, normalized=False)),
+    ),
+    "exaone4": Llama(
+        architecture="Exaone4ForCausalLM",
+        layers=4,
+        norms=True,
+        config={"sliding_window": 6, "sliding_window_pattern": 3},
+        style=Style(
+            before=OLMO["before"], after=OLMO["after"], windows=(6, 6, None, 6), still=(2,)
+        ),
+    ),
+    "exaone4 without windows": Llama(
+        architecture="Exaone4ForCausalLM",
+        norms=True,
+        config={
+            "sliding_window": None,
+            "sliding_window_pattern": None,
+            "layer_types": ["full_attention"] * 2,
+        },
+        style=Style(before=OLMO["before"], after=OLMO["after"]),
+    ),
+    "seed oss": Llama(
+        architecture="SeedOssForCausalLM",
+        biases="qkv",
+        tied=False,
+        config={"attention_bias": True},
+        style=Style(model="seed_oss"),
+    ),
+    "ministral": Llama(
+        architecture="MinistralForCausalLM",
+        config={"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]},
+        style=Style(windows=(6, None)),
+    ),
+    "arcee": Llama(
+        architecture="ArceeForCausalLM",
+        tied=False,
+        config={"hidden_act": "relu2"},
+        style=Style(plain=("up_proj", "down_proj"), activation="relu2"),
+    ),
+    "granite": Llama(
+        architecture="GraniteForCausalLM",
+        biases="gdu",
+        config={
+            "embedding_multiplier": 12,
+            "attention_multiplier": 0.25,
+            "residual_multiplier": 0.22,
+            "logits_scaling": 8.0,
+        },
+        style=Style(embedding_scale=12, query_scale=0.25, result_scale=0.22, logit_scale=1 / 8),
+    ),
+    "starcoder2": Llama(
+        architecture="Starcoder2ForCausalLM",
+        biases="qkvoc",
+        config={"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "sliding_window": 6},
+        style=Style(
+            windows=(6, 6), centered=True, plain=("c_fc", "c_proj"), activation="gelu_tanh"
+        ),
+    ),
+    "starcoder2 without biases": Llama(
+        architecture="Starcoder2ForCausalLM",
+        tied=False,
+        config={"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": False},
+        style=Style(centered=True, plain=("c_fc", "c_proj"), activation="gelu_tanh"),
+    ),
+    "stablelm": Llama(
+        architecture="StableLmForCausalLM",
+        keys=4,
+        tied=False,
+        biases="qkv",
+        config={"use_qkv_bias": True, "layer_norm_eps": 1e-5},
+        style=Style(centered=True, rotated=2),
+    ),
+    "stablelm with norms of heads": Llama(
+        architecture="StableLmForCausalLM",
+        norms=True,
+        config={
+            "qk_layernorm": True,
+            "use_parallel_residual": True,
+            "partial_rotary_factor": 0.5,
+            "layer_norm_eps": 1e-5,
+        },
+        style=Style(
+            before=("input_layernorm", ""),
+            centered=True,
+            head_norm="single",
+            parallel=True,
+            rotated=4,
+        ),
+    ),
     "mistral": Llama(
         architecture="MistralForCausalLM", config={"sliding_window": 6}, style=Style(windows=(6, 6))
     ),
@@ -127,6 +241,14 @@ MODELS = {
         biases="qkvdfl",
         config=PHI | {"partial_rotary_factor": 0.375},
         style=Style(**PARALLEL, rotated=6),
+    ),
+    "phi with norms of heads": Llama(
+        architecture="PhiForCausalLM",
+        tied=False,
+        norms=True,
+        biases="qkvdfl",
+        config=PHI | {"qk_layernorm": True},
+        style=Style(**PARALLEL, rotated=4),
     ),
     "phi3": Llama(
         architecture="Phi3ForCausalLM",

@@ -174,9 +174,9 @@ ROPE = "rope_scaling"
 FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no configuration": (without("config.json"), "config.json: No such file"),
     "no weights": (without("model.safetensors"), "has neither model.safetensors nor"),
-    "no architecture": (changed(architectures=None), "is none; supported are Gemma"),
+    "no architecture": (changed(architectures=None), "is none; supported are Arcee"),
     "another architecture": (changed(architectures=["GPT2LMHeadModel", 3]),
-                             "is GPT2LMHeadModel, 3; supported are Gemma"),
+                             "is GPT2LMHeadModel, 3; supported are Arcee"),
     "a width that is missing": (changed(hidden_size=None), "has no field hidden_size"),
     "a width that is text": (changed(hidden_size="4"), "hidden_size is 4, expected a number"),
     "a width of 0": (changed(hidden_size=0), "hidden_size is 0, expected a number from 1"),
@@ -199,8 +199,8 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a flag that is a number": (changed(attention_bias=1), "attention_bias is 1, expected true"),
     "another activation": (changed(hidden_act="sine"), "hidden_act=sine is not supported, only"),
     "quantized weights": (changed(quantization_config={"bits": 4}), "quantization_config="),
-    "a scaling of another kind": (changed(rope_scaling={"rope_type": "dynamic", "factor": 2.0}),
-                                  "rope_type=dynamic is not supported, only default, linear"),
+    "a scaling of another kind": (changed(rope_scaling={"rope_type": "proportional"}),
+                                  "rope_type=proportional is not supported, only default, dynamic"),
     "yarn of a small base": (changed(rope_theta=1.0, rope_scaling=YARN),
                              "yarn needs a rope_theta above 1, not 1.0"),
     "types of too few layers": (changed(layer_types=[], sliding_window=4, use_sliding_window=True,
@@ -244,6 +244,8 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
         "tensors that its architecture does not have: model.layers.0.mlp.gate_up_proj.weight"),
     "a part of a head": (changed(partial_rotary_factor=0.5),
                          "partial_rotary_factor=0.5 is not supported, only 1"),
+    "bounds of queries": (changed(architectures=["OlmoeForCausalLM"], clip_qkv=8.0),
+                          "clip_qkv=8.0 is not supported, only nothing"),
     "more than a head": (changed(architectures=["PhiForCausalLM"], partial_rotary_factor=1.5),
                          "partial_rotary_factor is 1.5, expected a number up to 1"),
     "one number of a head": (changed(architectures=["PhiForCausalLM"], partial_rotary_factor=0.2),
@@ -341,6 +343,33 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "MistralForCausalLM": {"sliding_window": 4096, "num_key_value_heads": 8, "rope_theta": 1e4},
     "MixtralForCausalLM": {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8},
+    "Olmo2ForCausalLM": {"rms_norm_eps": 1e-5, "attention_bias": False},
+    "Olmo3ForCausalLM": {"rms_norm_eps": 1e-5, "sliding_window": 4096, "rope_theta": 5e5},
+    "OlmoeForCausalLM": {
+        "rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8, "norm_topk_prob": False,
+    },
+    "Exaone4ForCausalLM": {
+        "rms_norm_eps": 1e-5, "num_key_value_heads": 32, "sliding_window_pattern": 4,
+        "sliding_window": 4096,
+    },
+    "SeedOssForCausalLM": {
+        "num_key_value_heads": 8, "head_dim": 128, "attention_bias": True,
+        "attention_out_bias": False,
+    },
+    "MinistralForCausalLM": {"sliding_window": 4096, "num_key_value_heads": 8},
+    "ArceeForCausalLM": {"hidden_act": "relu2", "rms_norm_eps": 1e-5},
+    "GraniteForCausalLM": {
+        "embedding_multiplier": 1.0, "attention_multiplier": 1.0, "residual_multiplier": 1.0,
+        "logits_scaling": 1.0, "rms_norm_eps": 1e-6,
+    },
+    "Starcoder2ForCausalLM": {
+        "norm_epsilon": 1e-5, "use_bias": True, "hidden_act": "gelu_pytorch_tanh",
+        "num_key_value_heads": 2, "tie_word_embeddings": True, "sliding_window": None,
+    },
+    "StableLmForCausalLM": {
+        "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25, "num_key_value_heads": 32,
+        "use_qkv_bias": False, "use_parallel_residual": False, "qk_layernorm": False,
+    },
     "Phi3ForCausalLM": {"rms_norm_eps": 1e-5, "sliding_window": None},
     "Qwen2ForCausalLM": {"rms_norm_eps": 1e-6, "max_window_layers": 28},
     "Qwen2MoeForCausalLM": {"num_experts": 60, "num_experts_per_tok": 4, "qkv_bias": True},
@@ -360,7 +389,7 @@ def test_missing_fields_have_the_values_of_the_architecture(architecture: str) -
         "architectures": [architecture], "model_type": None, "num_attention_heads": 32,
         "num_hidden_layers": 6, "max_position_embeddings": 8192, "use_sliding_window": True,
         "sliding_window": 4096, "num_experts": 8, "num_experts_per_tok": 2,
-        "moe_intermediate_size": 6, "shared_expert_intermediate_size": 6,
+        "moe_intermediate_size": 6, "shared_expert_intermediate_size": 6, "head_dim": 8,
     }  # fmt: skip
     fields, named = SMALL.fields | given, DEFAULTS[architecture]
     without = {name: value for name, value in fields.items() if name not in named}

@@ -18,7 +18,6 @@ DEFAULTS: Mapping[str, Any] = {}
 
 def shape_of(config: Config) -> decoder.Shape:
     """What the configuration says."""
-    config.only("sliding_window")
     bias = config.flag("attention_bias")
     return replace(
         decoder.shape_of(config),

@@ -23,4 +23,5 @@ def shape_of(config: Config) -> decoder.Shape:
 def normalized(config: Config) -> decoder.Shape:
     """What Qwen3 and Qwen3-MoE share."""
     bias = config.flag("attention_bias")
-    return replace(decoder.shape_of(config), input_bias=bias, output_bias=bias, head_norm=True)
+    shape = decoder.shape_of(config)
+    return replace(shape, input_bias=bias, output_bias=bias, head_norm=decoder.SHARED)
