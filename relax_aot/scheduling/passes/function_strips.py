@@ -19,13 +19,12 @@ blocks, which threads can share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
 from relax_aot.ir.axes import REGISTER
 from relax_aot.ir.bounds import interval
-from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, prove_le
+from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import (
@@ -320,13 +319,13 @@ class _Strips:
 
     def strips(self, loops: tuple[For, ...]) -> None:
         """Strips of iterations, with the functions of one after the other. Of a nest: iterations of
-        its outermost loop, with all of the others."""
+        its outermost loop, with all of the others. A strip has a loop of its own unless the number
+        of iterations is constant: C compilers warn where a call may read a strip that is empty."""
         w, (head, *inner) = self.w, loops
         wide = prod(loop.extent.constant for loop in inner)
         size = self.size(loops, wide)
         names = (f"{head.variable}_strip", f"{head.variable}_width")
-        single = inner and size == interval(head.extent, w.bounds)[1]
-        with self.all_of(head) if single else w.tiles(names, head.extent, size) as (at, width):
+        with w.tiles(names, head.extent, size) as (at, width):
             place = Dim.of(head.variable) - head.start - at
             for loop in inner:
                 place = place * loop.extent + Dim.of(loop.variable) - loop.start
@@ -335,14 +334,6 @@ class _Strips:
             while found := self.ready(replace(loops[-1], body=body)):
                 body = self.compute(strip, body, found)
             self.each(strip, body)
-
-    @contextmanager
-    def all_of(self, loop: For) -> Iterator[tuple[Dim, Dim]]:
-        """All iterations of a loop as one strip: where the first one is, and how many."""
-        extent = loop.extent
-        if not prove_le(ZERO, extent, self.w.bounds):
-            extent = self.w.short(f"{loop.variable}_width", dim_max(extent, 0))
-        yield ZERO, extent
 
     def size(self, loops: tuple[For, ...], wide: int) -> int:
         """Iterations of a strip: several strips together are about as long as one alone would

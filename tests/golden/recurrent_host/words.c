@@ -194,32 +194,40 @@ fill_lstm_states_3(int32_t batch, int32_t n, const float *restrict steps,
                     }
                 }
             }
-            float i3_sigmoid[14];
-            float i3_sigmoid_0[14];
-            float i3_tanh[14];
-            float i3_sigmoid_1[14];
-            for (int32_t row = 0; row < batch; row++) {
-                for (int32_t lane = 0; lane < 7; lane++) {
-                    i3_sigmoid[row * 7 + lane] = states_gates0[row * 28 + lane];
-                    i3_sigmoid_0[row * 7 + lane] = states_gates0[row * 28 + lane + 14];
-                    i3_tanh[row * 7 + lane] = states_gates0[row * 28 + lane + 21];
-                    i3_sigmoid_1[row * 7 + lane] = states_gates0[row * 28 + lane + 7];
+            for (int32_t i2_strip = 0; i2_strip < (batch + 1) / 2; i2_strip++) {
+                const int32_t i2_width = raot_min_i32(2, batch - i2_strip * 2);
+                float i3_sigmoid[14];
+                float i3_sigmoid_0[14];
+                float i3_tanh[14];
+                float i3_sigmoid_1[14];
+                for (int32_t row = 0; row < i2_width; row++) {
+                    for (int32_t lane = 0; lane < 7; lane++) {
+                        i3_sigmoid[row * 7 + lane] = states_gates0[i2_strip * 56 + row * 28 + lane];
+                        i3_sigmoid_0[row * 7 + lane] =
+                            states_gates0[i2_strip * 56 + row * 28 + lane + 14];
+                        i3_tanh[row * 7 + lane] =
+                            states_gates0[i2_strip * 56 + row * 28 + lane + 21];
+                        i3_sigmoid_1[row * 7 + lane] =
+                            states_gates0[i2_strip * 56 + row * 28 + lane + 7];
+                    }
                 }
-            }
-            raot_sigmoid_f32(i3_sigmoid, i3_sigmoid, batch * 7);
-            raot_sigmoid_f32(i3_sigmoid_0, i3_sigmoid_0, batch * 7);
-            raot_tanh_f32(i3_tanh, i3_tanh, batch * 7);
-            raot_sigmoid_f32(i3_sigmoid_1, i3_sigmoid_1, batch * 7);
-            for (int32_t row = 0; row < batch; row++) {
-                for (int32_t lane = 0; lane < 7; lane++) {
-                    const float previous_cell = states_3[row * 7 + lane];
-                    const float input_gate = i3_sigmoid[row * 7 + lane];
-                    const float forget_gate = i3_sigmoid_0[row * 7 + lane];
-                    const float candidate = i3_tanh[row * 7 + lane];
-                    const float cell = forget_gate * previous_cell + input_gate * candidate;
-                    states_3[row * 7 + lane] = cell;
-                    states_2[row * 7 + lane] = i3_sigmoid_1[row * 7 + lane] * raot_tanhf(cell);
-                    states[((i0 * 4 + i1) * batch * 2 + row) * 7 + lane] = states_2[row * 7 + lane];
+                raot_sigmoid_f32(i3_sigmoid, i3_sigmoid, i2_width * 7);
+                raot_sigmoid_f32(i3_sigmoid_0, i3_sigmoid_0, i2_width * 7);
+                raot_tanh_f32(i3_tanh, i3_tanh, i2_width * 7);
+                raot_sigmoid_f32(i3_sigmoid_1, i3_sigmoid_1, i2_width * 7);
+                for (int32_t row = 0; row < i2_width; row++) {
+                    for (int32_t lane = 0; lane < 7; lane++) {
+                        const float previous_cell = states_3[(i2_strip * 2 + row) * 7 + lane];
+                        const float input_gate = i3_sigmoid[row * 7 + lane];
+                        const float forget_gate = i3_sigmoid_0[row * 7 + lane];
+                        const float candidate = i3_tanh[row * 7 + lane];
+                        const float cell = forget_gate * previous_cell + input_gate * candidate;
+                        states_3[(i2_strip * 2 + row) * 7 + lane] = cell;
+                        states_2[(i2_strip * 2 + row) * 7 + lane] =
+                            i3_sigmoid_1[row * 7 + lane] * raot_tanhf(cell);
+                        states[((i0 * 4 + i1) * batch * 2 + i2_strip * 2 + row) * 7 + lane] =
+                            states_2[(i2_strip * 2 + row) * 7 + lane];
+                    }
                 }
             }
         }
@@ -262,35 +270,43 @@ fill_lstm_states_3(int32_t batch, int32_t n, const float *restrict steps,
                     }
                 }
             }
-            float i3_sigmoid_2[14];
-            float i3_sigmoid_3[14];
-            float i3_tanh_0[14];
-            float i3_sigmoid_4[14];
-            for (int32_t row = 0; row < batch; row++) {
-                for (int32_t lane = 0; lane < 7; lane++) {
-                    i3_sigmoid_2[row * 7 + lane] = states_gates0[row * 28 + lane];
-                    i3_sigmoid_3[row * 7 + lane] = states_gates0[row * 28 + lane + 14];
-                    i3_tanh_0[row * 7 + lane] = states_gates0[row * 28 + lane + 21];
-                    i3_sigmoid_4[row * 7 + lane] = states_gates0[row * 28 + lane + 7];
+            for (int32_t i2_strip = 0; i2_strip < (batch + 1) / 2; i2_strip++) {
+                const int32_t i2_width_2 = raot_min_i32(2, batch - i2_strip * 2);
+                float i3_sigmoid_2[14];
+                float i3_sigmoid_3[14];
+                float i3_tanh_0[14];
+                float i3_sigmoid_4[14];
+                for (int32_t row = 0; row < i2_width_2; row++) {
+                    for (int32_t lane = 0; lane < 7; lane++) {
+                        i3_sigmoid_2[row * 7 + lane] =
+                            states_gates0[i2_strip * 56 + row * 28 + lane];
+                        i3_sigmoid_3[row * 7 + lane] =
+                            states_gates0[i2_strip * 56 + row * 28 + lane + 14];
+                        i3_tanh_0[row * 7 + lane] =
+                            states_gates0[i2_strip * 56 + row * 28 + lane + 21];
+                        i3_sigmoid_4[row * 7 + lane] =
+                            states_gates0[i2_strip * 56 + row * 28 + lane + 7];
+                    }
                 }
-            }
-            raot_sigmoid_f32(i3_sigmoid_2, i3_sigmoid_2, batch * 7);
-            raot_sigmoid_f32(i3_sigmoid_3, i3_sigmoid_3, batch * 7);
-            raot_tanh_f32(i3_tanh_0, i3_tanh_0, batch * 7);
-            raot_sigmoid_f32(i3_sigmoid_4, i3_sigmoid_4, batch * 7);
-            for (int32_t row = 0; row < batch; row++) {
-                for (int32_t lane = 0; lane < 7; lane++) {
-                    const float previous_cell_2 = states_3[(batch + row) * 7 + lane];
-                    const float input_gate_2 = i3_sigmoid_2[row * 7 + lane];
-                    const float forget_gate_2 = i3_sigmoid_3[row * 7 + lane];
-                    const float candidate_2 = i3_tanh_0[row * 7 + lane];
-                    const float cell_2 =
-                        forget_gate_2 * previous_cell_2 + input_gate_2 * candidate_2;
-                    states_3[(batch + row) * 7 + lane] = cell_2;
-                    states_2[(batch + row) * 7 + lane] =
-                        i3_sigmoid_4[row * 7 + lane] * raot_tanhf(cell_2);
-                    states[((t * 2 + 1) * batch + row) * 7 + lane] =
-                        states_2[(batch + row) * 7 + lane];
+                raot_sigmoid_f32(i3_sigmoid_2, i3_sigmoid_2, i2_width_2 * 7);
+                raot_sigmoid_f32(i3_sigmoid_3, i3_sigmoid_3, i2_width_2 * 7);
+                raot_tanh_f32(i3_tanh_0, i3_tanh_0, i2_width_2 * 7);
+                raot_sigmoid_f32(i3_sigmoid_4, i3_sigmoid_4, i2_width_2 * 7);
+                for (int32_t row = 0; row < i2_width_2; row++) {
+                    for (int32_t lane = 0; lane < 7; lane++) {
+                        const float previous_cell_2 =
+                            states_3[(batch + i2_strip * 2 + row) * 7 + lane];
+                        const float input_gate_2 = i3_sigmoid_2[row * 7 + lane];
+                        const float forget_gate_2 = i3_sigmoid_3[row * 7 + lane];
+                        const float candidate_2 = i3_tanh_0[row * 7 + lane];
+                        const float cell_2 =
+                            forget_gate_2 * previous_cell_2 + input_gate_2 * candidate_2;
+                        states_3[(batch + i2_strip * 2 + row) * 7 + lane] = cell_2;
+                        states_2[(batch + i2_strip * 2 + row) * 7 + lane] =
+                            i3_sigmoid_4[row * 7 + lane] * raot_tanhf(cell_2);
+                        states[((t * 2 + 1) * batch + i2_strip * 2 + row) * 7 + lane] =
+                            states_2[(batch + i2_strip * 2 + row) * 7 + lane];
+                    }
                 }
             }
         }
