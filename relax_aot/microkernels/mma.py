@@ -54,17 +54,17 @@ PRODUCTS = micro_kernels(
     HALVES,
 )
 WIDTHS: Parameters = {"width": ("8", "4", "2"), "of": ("", "4", "2")}
-COPIES = micro_kernels(
-    "mma.cuh",
-    """count 0..$width, ahead 0..~64 by $width, near 0..~32 by $width, far 0..~64 by $width
+FLOATS: Parameters = {"T": ("f32",)}
+COPY = """count 0..$width, ahead 0..~64 by $width, near 0..~32 by $width, far 0..~64 by $width
     kernel @raot_copy_async${of}_$T(%from: $T[min(1, count) * (ahead + near) + count]) ->
       (%to: $T[far + $width]) {
       for i in 0..$width {
         %to[far + i] = select((index(i) < index(count)), %from[ahead + near + i], 0.0:$T)
       }
-    }""",
-    HALVES,
-    WIDTHS,
+    }"""
+COPIES = (
+    *micro_kernels("mma.cuh", COPY, HALVES, WIDTHS),
+    *micro_kernels("mma.cuh", COPY, FLOATS, {"width": ("1",), "of": ("1",)}),
 )
 """Of 16 bytes, or of fewer."""
 SHARED = micro_kernels(

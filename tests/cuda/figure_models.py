@@ -176,3 +176,73 @@ PIXEL_ROWS = """
         }
       }
     }"""
+CONVOLUTION = """
+    symbol n in 1..64
+    const %w: f32[96, 64, 3, 3] = splat 0.5
+    kernel @conv(%x: f32[n, 64, 28, 28], %w: f32[96, 64, 3, 3]) -> (%y: f32[n, 96, 28, 28]) {
+      for b in 0..n {
+        for c in 0..96 {
+          for i in 0..28 {
+            for j in 0..28 {
+              local sum: f32 = 0.0:f32
+              for d in 0..64 {
+                for k in max(-i + 1, 0)..min(-i + 29, 3) {
+                  for l in max(-j + 1, 0)..min(-j + 29, 3) {
+                    sum = fma(%x[b, d, i + k - 1, j + l - 1], %w[c, d, k, l], sum)
+                  }
+                }
+              }
+              %y[b, c, i, j] = max(sum, 0.0:f32)
+            }
+          }
+        }
+      }
+    }"""
+
+FIRST_LAYER = """
+    symbol n in 1..64
+    const %w: f32[64, 3, 7, 7] = splat 0.5
+    kernel @conv(%x: f32[n, 3, 56, 56], %w: f32[64, 3, 7, 7]) -> (%y: f32[n, 64, 28, 28]) {
+      for b in 0..n {
+        for c in 0..64 {
+          for i in 0..28 {
+            for j in 0..28 {
+              local sum: f32 = 0.0:f32
+              for d in 0..3 {
+                for k in max(-2*i + 3, 0)..min(-2*i + 59, 7) {
+                  for l in max(-2*j + 3, 0)..min(-2*j + 59, 7) {
+                    sum = fma(%x[b, d, 2*i + k - 3, 2*j + l - 3], %w[c, d, k, l], sum)
+                  }
+                }
+              }
+              %y[b, c, i, j] = max(sum, 0.0:f32)
+            }
+          }
+        }
+      }
+    }"""
+
+
+TRANSPOSED = """
+symbol n in 1..64
+const %w: f32[64, 96, 4, 4] = splat 0.5
+func @main(%x: f32[n, 64, 14, 14]) {
+  %y: f32[n, 96, 28, 28] = conv_transpose(%x, %w) {strides=[2, 2], pads=[1, 1, 1, 1],
+    dilations=[1, 1], output_padding=[0, 0], group=1}
+  return %y
+}"""
+POINTS = """
+    symbol n in 1..64
+    kernel @conv(%x: f32[n, 256, 49], %w: f32[512, 256], %b: f32[512]) -> (%y: f32[n, 512, 49]) {
+      for b in 0..n {
+        for c in 0..512 {
+          for i in 0..49 {
+            local sum: f32 = %b[c]
+            for d in 0..256 {
+              sum = fma(%x[b, d, i], %w[c, d], sum)
+            }
+            %y[b, c, i] = max(sum, 0.0:f32)
+          }
+        }
+      }
+    }"""

@@ -32,7 +32,9 @@ from tests.cuda.figure_models import (
     CAUSAL,
     CAUSAL_FLOATS,
     CHOSEN_FLOATS,
+    CONVOLUTION,
     DECODED,
+    FIRST_LAYER,
     FLOATS,
     FOUR_BITS,
     GROUPS,
@@ -42,9 +44,11 @@ from tests.cuda.figure_models import (
     MASKED,
     MASKED_SUMS,
     PIXEL_ROWS,
+    POINTS,
     SCALED,
     SEEN,
     SOFTMAX,
+    TRANSPOSED,
     WIDE,
     WINDOW,
     grouped,
@@ -92,76 +96,6 @@ def one_row(kind: str, weights: str) -> str:
     return matmul(kind, weights).replace("n in 1..4096", "n in 1..1")
 
 
-CONVOLUTION = """
-    symbol n in 1..64
-    const %w: f32[96, 64, 3, 3] = splat 0.5
-    kernel @conv(%x: f32[n, 64, 28, 28], %w: f32[96, 64, 3, 3]) -> (%y: f32[n, 96, 28, 28]) {
-      for b in 0..n {
-        for c in 0..96 {
-          for i in 0..28 {
-            for j in 0..28 {
-              local sum: f32 = 0.0:f32
-              for d in 0..64 {
-                for k in max(-i + 1, 0)..min(-i + 29, 3) {
-                  for l in max(-j + 1, 0)..min(-j + 29, 3) {
-                    sum = fma(%x[b, d, i + k - 1, j + l - 1], %w[c, d, k, l], sum)
-                  }
-                }
-              }
-              %y[b, c, i, j] = max(sum, 0.0:f32)
-            }
-          }
-        }
-      }
-    }"""
-
-FIRST_LAYER = """
-    symbol n in 1..64
-    const %w: f32[64, 3, 7, 7] = splat 0.5
-    kernel @conv(%x: f32[n, 3, 56, 56], %w: f32[64, 3, 7, 7]) -> (%y: f32[n, 64, 28, 28]) {
-      for b in 0..n {
-        for c in 0..64 {
-          for i in 0..28 {
-            for j in 0..28 {
-              local sum: f32 = 0.0:f32
-              for d in 0..3 {
-                for k in max(-2*i + 3, 0)..min(-2*i + 59, 7) {
-                  for l in max(-2*j + 3, 0)..min(-2*j + 59, 7) {
-                    sum = fma(%x[b, d, 2*i + k - 3, 2*j + l - 3], %w[c, d, k, l], sum)
-                  }
-                }
-              }
-              %y[b, c, i, j] = max(sum, 0.0:f32)
-            }
-          }
-        }
-      }
-    }"""
-
-
-TRANSPOSED = """
-symbol n in 1..64
-const %w: f32[64, 96, 4, 4] = splat 0.5
-func @main(%x: f32[n, 64, 14, 14]) {
-  %y: f32[n, 96, 28, 28] = conv_transpose(%x, %w) {strides=[2, 2], pads=[1, 1, 1, 1],
-    dilations=[1, 1], output_padding=[0, 0], group=1}
-  return %y
-}"""
-POINTS = """
-    symbol n in 1..64
-    kernel @conv(%x: f32[n, 256, 49], %w: f32[512, 256], %b: f32[512]) -> (%y: f32[n, 512, 49]) {
-      for b in 0..n {
-        for c in 0..512 {
-          for i in 0..49 {
-            local sum: f32 = %b[c]
-            for d in 0..256 {
-              sum = fma(%x[b, d, i], %w[c, d], sum)
-            }
-            %y[b, c, i] = max(sum, 0.0:f32)
-          }
-        }
-      }
-    }"""
 BYTES = """
     symbol n in 1..4096
     kernel @dot(%x: i8[n, 768], %w: i8[768, 768], %b: i32[768]) -> (%y: i32[n, 768]) {
@@ -292,7 +226,23 @@ SUBJECTS = {
     ),
     "convolution f32": Subject(CONVOLUTION, None, mostly_ffma, every=True),
     "convolution f32, 7x7 of 3 channels": Subject(FIRST_LAYER, None, mostly_ffma),
+    "convolution f32, 3x3 of 3 channels, 24 filters": Subject(
+        CONVOLUTION.replace("64, 28", "3, 28")
+        .replace("96, 64, 3", "24, 3, 3")
+        .replace("0..64", "0..3")
+        .replace("0..96", "0..24")
+        .replace("n, 96", "n, 24"),
+        None,
+        mostly_ffma,
+    ),
     "transposed convolution f32": Subject(TRANSPOSED, None, mostly_ffma, every=True),
+    "transposed convolution f32, images of any size": Subject(
+        "symbol h in 1..32\nsymbol w in 1..32"
+        + TRANSPOSED.replace("14, 14", "h, w").replace("28, 28", "2*h, 2*w").replace("96", "32"),
+        None,
+        mostly_ffma,
+        every=True,
+    ),
     "convolution f32 of points": Subject(POINTS, product, mostly_ffma, every=True),
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
     **{

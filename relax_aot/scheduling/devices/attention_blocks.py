@@ -13,9 +13,9 @@ from relax_aot.scheduling.contraction import indexed_by
 from relax_aot.scheduling.devices.attention_bits import opened
 from relax_aot.scheduling.devices.attention_scores import Score
 from relax_aot.scheduling.devices.attention_seen import seen_of
-from relax_aot.scheduling.devices.copies import VECTOR
 from relax_aot.scheduling.devices.operands import Product
 from relax_aot.scheduling.devices.units import ROWS
+from relax_aot.scheduling.devices.vectors import VECTOR
 
 ADDRESSES = 66
 """Registers of a thread that hold no elements of matrices."""

@@ -15,7 +15,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module, Var
 from relax_aot.ir.loops import Kernel
 from relax_aot.scheduling.devices.attention_operands import Pair
-from relax_aot.scheduling.devices.copies import VECTOR
+from relax_aot.scheduling.devices.vectors import VECTOR
 from relax_aot.scheduling.passes.channels_last import (
     agreeing,
     changed_by,

@@ -84,7 +84,7 @@ from relax_aot.scheduling.devices.attention_seen import (
     seen_of,
     slope,
 )
-from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vectors
+from relax_aot.scheduling.devices.copies import Side, side_of
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
@@ -96,6 +96,7 @@ from relax_aot.scheduling.devices.operands import (
     split,
 )
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS
+from relax_aot.scheduling.devices.vectors import VECTOR, vectors
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.writer import Writer

@@ -9,8 +9,8 @@ from relax_aot.ir.axes import LANES
 from relax_aot.ir.loops import Buffer
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.devices.attention_blocks import Blocks
-from relax_aot.scheduling.devices.copies import VECTOR
 from relax_aot.scheduling.devices.units import COLUMNS, STEPS
+from relax_aot.scheduling.devices.vectors import VECTOR
 from relax_aot.scheduling.writer import Writer
 
 

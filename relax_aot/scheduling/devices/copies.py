@@ -29,20 +29,17 @@ from relax_aot.ir.dims import (
     simplify,
 )
 from relax_aot.ir.loops import (
-    Bind,
     Buffer,
-    Cast,
     Expr,
     For,
     If,
-    Index,
     Lit,
     Load,
     Select,
     Store,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import follow, moved, step_of, stride, symbols_of
+from relax_aot.scheduling.contraction import follow, moved, stride
 from relax_aot.scheduling.devices.operands import (
     At,
     Product,
@@ -53,14 +50,12 @@ from relax_aot.scheduling.devices.operands import (
     inside,
     split,
 )
+from relax_aot.scheduling.devices.vectors import BYTES, vectors, whole_chunks
 from relax_aot.scheduling.devices.window_bits import Words, bits_of, have_bits, quotient, words_of
+from relax_aot.scheduling.devices.window_tables import Known, Path, WindowTable, bounded
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.writer import Writer
 
-BYTES = 16
-"""What a thread copies at once."""
-SIZES = (BYTES, 8, 4)
-"""What it can copy without waiting."""
 REACH = 1024
 """Bytes that are part of the address of a copy. Of numbers above about 2 KB compilers make another
 address."""
@@ -68,14 +63,10 @@ STEP_PAD = 8
 """Floats between steps whose lines are neighbors: four of them are read by eight lanes each."""
 FEW = 128
 """Lines that have a padding each."""
-VECTOR = 8
-"""Elements of half precision of that many bytes."""
 MOST_PLACES = 512
 """Of a table in shared memory, 16 bytes each."""
 Pair = tuple[Dim, Dim]
 """A line and a step."""
-Known = tuple[Dim, Buffer]
-"""How far ahead an element is, and an entry of the table of places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +93,7 @@ class Side:
     zeros: bool = False
     apart: bool = True
     open: Words | None = None
-    places: Buffer | None = None
+    places: WindowTable | None = None
     near: bool = True
 
     @property
@@ -196,46 +187,35 @@ class Side:
         first part needs none."""
         if not self._has_words(w.bounds):
             return self
-        count = simplify(ceildiv(extent(self.product.steps), self._entry(w.bounds)), w.bounds)
+        steps = self.steps if self._one_pixel(w.bounds) else self.vector
+        count = simplify(ceildiv(extent(self.product.steps), steps), w.bounds)
         alike = self.lines % (threads * self.vector // self.steps) == 0
         several = prove_le(self.steps + 1, extent(self.product.steps), w.bounds)
         few = several and count.is_constant and count.constant <= MOST_PLACES
         if whole_chunks(self.product.steps, 2 * self.steps, w.bounds) or not (alike and few):
             return self
-        return replace(self, places=w.reserve("places", DType.I32, "shared", count, 4))
-
-    def _entry(self, bounds: Bounds) -> int:
-        """The steps of an entry of the table."""
-        return self.steps if self._one_pixel(bounds) else self.vector
+        entries = w.reserve("places", DType.I32, "shared", count, 4)
+        return replace(self, places=WindowTable(self.path, entries, steps))
 
     def _tabulate(self, w: Writer, warp: Dim, threads: int, words: Words) -> None:
         if self.places is None:
             return
-        count, inner = self.places.shape[0], self.product.steps[-1]
-        each = ceildiv(count, threads)
-        with w.range("lane", LANES, axis="lane") as lane, w.range("e", each) as e:
-            entry = w.named("entry", warp * LANES + lane + e * threads)
-            with w.when(below(entry, count)):
-                position = w.named("position", entry * self._entry(w.bounds))
-                number = w.short("number", quotient(position, inner.extent))
-                ahead = Cast(Index(self._ahead(w, position)), DType.I32)
-                w.add(Store(self.places, (entry, ZERO), ahead))
-                for n in range(words.pixels):
-                    w.add(Store(self.places, (entry, Dim.of(1 + n)), words.bit(number, Dim.of(n))))
+        inner = self.product.steps[-1].extent
+
+        def bits(position: Dim) -> list[Expr]:
+            number = w.short("number", quotient(position, inner))
+            return [words.bit(number, Dim.of(n)) for n in range(words.pixels)]
+
+        with w.range("lane", LANES, axis="lane") as lane:
+            self.places.fill(w, warp * LANES + lane, threads, bits)
 
     def known(self, w: Writer, thread: Dim, start: Dim) -> Known | None:
         """What the table has for the chunks of a thread in the part that begins at a step."""
         if self.places is None:
             return None
-        each = self.steps // self._entry(w.bounds)
+        each = self.steps // self.places.steps
         entry = w.named("entry", thread % each)
-        place, name = w.reserve("place", DType.I32, "register", 4), w.fresh("ahead")
-        far = 4 * each * simplify(start // self.steps, w.bounds)
-        w.micro("raot_load_shared_i32", to=place, far=far, **{"from": self.places[entry, ZERO]})
-        high = sum(((size - 1) * step for _, size, step in self._axes), ZERO)
-        w.add(Bind(name, place[ZERO,], ZERO, high, "clamped"))
-        w.bounds = w.bounds.with_value(name, ZERO, high)
-        return Dim.of(name), place
+        return self.places.known(w, entry, each * simplify(start // self.steps, w.bounds))
 
     def _has_words(self, bounds: Bounds) -> bool:
         *places, _ = self.product.steps
@@ -319,32 +299,8 @@ class Side:
         return whole_chunks(self.product.steps, self.steps, bounds)
 
     @property
-    def _axes(self) -> list[tuple[str, Dim, Dim]]:
-        """The name, size and stride of the axes of steps in memory, the innermost one first. Loops
-        whose elements follow each other are one axis."""
-        axes: list[tuple[str, Dim, Dim]] = []
-        for loop in reversed(self.product.steps):
-            name, size, step = loop.variable, loop.extent, step_of(self.load, loop.variable)
-            if axes and step == axes[-1][1] * axes[-1][2]:
-                _, inner, step = axes.pop()
-                size *= inner
-            axes.append((name, size, step))
-        return axes
-
-    def _ahead(self, w: Writer, position: Dim) -> Dim:
-        """How far the element of a step is ahead of that of the first one."""
-        axes = self._axes
-        ahead, names = ZERO, [name for name, _, _ in axes[1:]]
-        for (_, size, step), outer in zip(axes, names, strict=False):
-            before = w.short(outer, quotient(position, size))
-            ahead, position = ahead + (position - before * size) * step, before
-        return ahead + position * axes[-1][2]
-
-    def _first(self, apart: Dim) -> dict[str, Dim]:
-        """The loop variables of the first step, and so many elements behind it."""
-        *outer, inner = self.product.steps
-        at = {loop.variable: loop.start for loop in outer}
-        return {**at, inner.variable: inner.start + apart}
+    def path(self) -> Path:
+        return Path(self.load, self.product.steps)
 
     def _pixel(
         self, w: Writer, line: At, step: Pair, own: Pair, known: Known | None
@@ -354,10 +310,10 @@ class Side:
         its part, and its position. `own`: the lane, and the number of its chunk."""
         place, position = step
         steps, apart = self.product.steps, place if self._one_pixel(w.bounds) else ZERO
-        at = {**line, **self._first(apart)}
+        at = {**line, **self.path.first(apart)}
         if known is not None and self.open is not None:
             return at, known[0], [self.open.has(own, known[1][self.open.column(own[1]),])]
-        ahead = self._ahead(w, position - apart)
+        ahead = self.path.ahead(w, position - apart)
         if self.open is None:
             exact = {**line, **self.steps_at(w, place, position)}
             return at, ahead, inside(exact, self.product.window(w, self.load, exact))
@@ -386,10 +342,12 @@ class Side:
         position = place[1] + first[1]
         if self.zeros or not self.apart:
             return {**at, **self.steps_at(w, place[1], position - shifts[1])}, ahead
-        axes = self._axes
+        axes = self.path.axes
         one_axis = len(axes) == 1 or simplify(axes[0][1] % self.steps, w.bounds) == 0
         own = place[1] if one_axis else ZERO
-        return {**at, **self._first(own - shifts[1])}, ahead + self._ahead(w, position - own)
+        return {**at, **self.path.first(own - shifts[1])}, ahead + self.path.ahead(
+            w, position - own
+        )
 
     def _is_near(self, distance: Dim, bounds: Bounds) -> bool:
         """Whether a distance between elements, which is a number, is part of an instruction."""
@@ -474,11 +432,8 @@ class Side:
 
     def counted(self, w: Writer, condition: Expr) -> Dim:
         """How many elements are copied: all of a vector, or none."""
-        name, most = w.fresh("count"), Dim.of(self.vector)
         chosen = Select(condition, Lit(self.vector, DType.I64), Lit(0, DType.I64))
-        w.add(Bind(name, chosen, ZERO, most, "clamped"))
-        w.bounds = w.bounds.with_value(name, ZERO, most)
-        return Dim.of(name)
+        return bounded(w, "count", chosen, Dim.of(self.vector))
 
     def _gather(
         self, w: Writer, batch: At, to: Load, place: Pair, first: Pair, ends: Pair, *, whole: bool
@@ -541,57 +496,3 @@ def reserved_tile(
 def folds(lines: int) -> int:
     """How many lines are in one row of shared memory: of many lines two, which have one padding."""
     return 2 if lines > FEW else 1
-
-
-def vectors(
-    product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds
-) -> tuple[int, list[tuple[For, ...]]]:
-    """How many elements of a factor are copied at once, and the axes along which they are."""
-    for size in SIZES if load.dtype.is_half else (BYTES,):
-        if axes := vector_axes(product, load, loops, bounds, size):
-            return size // load.dtype.bytes, axes
-    return 0, []
-
-
-def vector_axes(
-    product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds, size: int = BYTES
-) -> list[tuple[For, ...]]:
-    """The axes of a factor, steps or lines, along which so many bytes are copied at once."""
-    kind, steps = load.dtype, product.steps
-    if product.found.computed_at(load) is not None or kind.bytes > 4:
-        return []
-    if load == product.padded:
-        one_window = whole_chunks(steps, BYTES // kind.bytes, bounds)
-        clipped = symbols_of(product.found.reductions[-1])
-        if clipped or not one_window or size < BYTES:
-            return []
-    every = (*product.found.nest.loops, *steps)
-    axes = (steps, loops) if kind.is_float and load != product.padded else (steps,)
-    width = size // kind.bytes
-    return [own for own in axes if aligned(product, load, own, every, width, bounds)]
-
-
-def whole_chunks(steps: Sequence[For], width: int, bounds: Bounds) -> bool:
-    """Whether so many steps from each multiple of `width` on are of one window."""
-    return simplify(steps[-1].extent % width, bounds) == 0
-
-
-def aligned(
-    product: Product, load: Load, loops: Sequence[For], every: Sequence[For], width: int,
-    bounds: Bounds,
-) -> bool:  # fmt: skip
-    """Whether the elements of a load along the last of `loops` are neighbors, and `width` of them
-    from each multiple of that on are aligned and belong to one iteration of the other loops, or are
-    neighbors of those of the next one."""
-    inner, near = loops[-1], len(loops) - 1
-    steps = {loop.variable: stride(load, loop.variable) for loop in every}
-    while near > 0 and follow(load, loops[near - 1], loops[near]) and loops[near - 1].start == 0:
-        near -= 1
-    one_axis = {loop.variable for loop in loops[near:]}
-    others = [step for name, step in steps.items() if name not in one_axis]
-    if steps[inner.variable] != 1 or inner.start != 0 or None in others:
-        return False
-    start = row_major(load.index, load.buffer.shape).substitute(dict.fromkeys(steps, 0))
-    multiples = [start, *(step for step in others if step is not None)]
-    multiples += [extent(loops[near:])] if near > 0 else []
-    return all(product.divides(width, dim, bounds) for dim in multiples)

@@ -32,18 +32,12 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import BYTES, moved, number_of, stride
-from relax_aot.scheduling.devices.copies import (
-    BYTES as BYTES_AT_ONCE,
-)
-from relax_aot.scheduling.devices.copies import (
-    VECTOR,
-    Known,
-    Pair,
-    Side,
-    reserved_tile,
-)
+from relax_aot.scheduling.devices.copies import Pair, Side, reserved_tile
 from relax_aot.scheduling.devices.nibbles import nibble_of, word_at
 from relax_aot.scheduling.devices.operands import At, Product, below, extent, split
+from relax_aot.scheduling.devices.vectors import BYTES as BYTES_AT_ONCE
+from relax_aot.scheduling.devices.vectors import VECTOR
+from relax_aot.scheduling.devices.window_tables import Known
 from relax_aot.scheduling.writer import Writer
 
 

@@ -21,7 +21,7 @@ from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_max, dim_min,
 from relax_aot.ir.loops import Barrier, Buffer, Cast, Expr, For, Kernel, Load
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
-from relax_aot.scheduling.devices.copies import VECTOR, Side, side_of, vectors
+from relax_aot.scheduling.devices.copies import Side, side_of
 from relax_aot.scheduling.devices.decoded import Decoded, decoded_side, is_decoded
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.nibbles import with_packed_weights
@@ -42,6 +42,7 @@ from relax_aot.scheduling.devices.operands import (
 )
 from relax_aot.scheduling.devices.slid_windows import Slide, slid_sides, slide_of
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS, Unit
+from relax_aot.scheduling.devices.vectors import VECTOR, vectors
 from relax_aot.scheduling.devices.zero_points import ZeroPoints, with_known_sums, zero_points
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Context

@@ -2,11 +2,11 @@
 """Products of floats on a device: tiles in shared memory, blocks of results in registers.
 
 A block of threads computes a tile of results. Some steps of the sum at a time, it copies both
-factors to shared memory, steps first, and the next ones meanwhile to registers. Each thread reads
-four neighbors of a column or row at once, and its results are groups of four by four, spread over
-the tile, so that the threads of a warp read different banks. The sum of a result takes the steps in
-their order, with the bits of the plain loops. The first part is the one that may have fewer steps,
-so that copies in the loop have no conditions.
+factors to shared memory, steps first, and the next ones meanwhile: without waiting where chips can,
+else through registers. Each thread reads four neighbors of a column or row at once, and its results
+are groups of four by four, spread over the tile, so that the threads of a warp read different
+banks. The sum of a result takes the steps in their order, with the bits of the plain loops. The
+first part is the one that may have fewer steps, so that copies in the loop have no conditions.
 
 Source: Volkov and Demmel, Benchmarking GPUs to tune dense linear algebra, SC 2008; CUTLASS's SIMT
 kernels, for the two buffers.
@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import gcd
 
-from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
+from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
 from relax_aot.ir.loops import (
     Barrier,
+    Binary,
     Buffer,
     Cast,
     Expr,
@@ -35,13 +36,14 @@ from relax_aot.ir.loops import (
     apply,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import collapsed, contraction_of
+from relax_aot.scheduling.contraction import collapsed, contraction_of, moved
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.one_sum import with_one_sum
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
     Product,
+    all_of,
     as_floats,
     below,
     clamped,
@@ -52,7 +54,16 @@ from relax_aot.scheduling.devices.operands import (
     split,
     start_sums,
 )
-from relax_aot.scheduling.devices.step_tables import StepTable, have_tables, step_table
+from relax_aot.scheduling.devices.window_bits import NO_BIT, closed_of
+from relax_aot.scheduling.devices.window_tables import (
+    Path,
+    WindowTable,
+    bounded,
+    clipped,
+    fill_steps,
+    have_tables,
+    table_of_steps,
+)
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
@@ -127,21 +138,21 @@ def product(
     few = few_rows(matrices, context, w.bounds)
     if few != 1 and not matrices.rows:
         return None
-    large, many = _large(matrices, tiles, w.bounds)
+    waits = "cp_async" not in context.target.needs
+    large, many = _large(matrices, tiles, w.bounds, waits=waits)
     with w.block() as launches:
         for tile, chosen in ((large, many), (tiles.small, 1 - many)):
             if few != 1 and chosen != 0:
-                _Launch(w, matrices, tile.for_steps(extent(matrices.steps))).emit(
-                    chosen * (1 - few)
-                )
+                own = tile.for_steps(extent(matrices.steps))
+                _Launch(w, matrices, own, waits).emit(chosen * (1 - few))
         few_row_launch(w, matrices, few)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
 
 
-def _large(product: Product, tiles: Tiles, bounds: Bounds) -> tuple[Tile, Dim]:
+def _large(product: Product, tiles: Tiles, bounds: Bounds, *, waits: bool) -> tuple[Tile, Dim]:
     """The large tile, and 1 for sizes with enough of them; 0 where half of each would be empty."""
     rows, columns = (greatest(extent(lp), bounds) for lp in (product.rows, product.columns))
-    large, tabled = tiles.large, have_tables(product, bounds)
+    large, tabled = tiles.large, have_tables(product, waits=waits)
     if tabled and 2 * rows <= large.rows:
         large = tiles.low
     elif tabled and 2 * columns <= large.columns:
@@ -155,18 +166,19 @@ def _large(product: Product, tiles: Tiles, bounds: Bounds) -> tuple[Tile, Dim]:
 @dataclass(frozen=True, slots=True)
 class _Copy:
     """How a thread copies one factor: `each` steps from `first` on, of one line of the tile (a row
-    or a column), whose loop variables have the values `at`. `table`: where its steps are, if tables
-    tell that, and `closed` the bits of its places that are outside."""
+    or a column), whose loop variables have the values `at`; through the registers `next`, or
+    without waiting. `table`: where its steps are, if tables tell that, and `closed` the bits of its
+    places that are outside."""
 
     load: Load
     shared: Buffer
-    next: Buffer
+    next: Buffer | None
     line: Dim
     first: Dim
     each: int
     at: dict[str, Dim]
     ends: dict[str, tuple[Dim, Dim]]
-    table: StepTable | None = None
+    table: WindowTable | None = None
     closed: Local | None = None
 
 
@@ -177,6 +189,14 @@ class _Launch:
     w: Writer
     product: Product
     tile: Tile
+    waits: bool
+
+    @property
+    def zeros(self) -> int | None:
+        """Steps before the first one, where tables tell the steps."""
+        if not have_tables(self.product, waits=self.waits):
+            return None
+        return -extent(self.product.steps).constant % (2 * self.tile.steps)
 
     def emit(self, chosen: Dim) -> None:
         """`chosen`: 1 where this launch computes the results, 0 where another one does."""
@@ -192,15 +212,11 @@ class _Launch:
                 for name, shape in zip(("left_tile", "right_tile"), shapes, strict=True)
             )
             loads = (product.found.left, product.found.right)
-            tables: list[StepTable | None] = [None, None]
-            if have_tables(product, w.bounds):
-                pair = 2 * tile.steps
-                count = ceildiv(extent(product.steps), pair) * pair
-                tables = [step_table(w, product, load, count) for load in loads]
+            tables = [self._table(load) for load in loads]
             with w.range("thread", tile.threads, axis="thread") as thread:
                 for table in filter(None, tables):
-                    table.fill(w, thread, tile.threads)
-                if tables[0] is not None:
+                    fill_steps(w, product, table, thread, tile.threads)
+                if any(tables):
                     w.add(Barrier("thread"))
                 sides = (
                     (left, tile.rows, product.rows, down),
@@ -214,9 +230,16 @@ class _Launch:
                 ]
                 self._thread(copies, (down, across), thread, at)
 
+    def _table(self, load: Load) -> WindowTable | None:
+        """Where the steps of a factor are, unless they follow each other."""
+        product, zeros = self.product, self.zeros
+        if zeros is None or (load != product.padded and len(Path(load, product.steps).axes) == 1):
+            return None
+        return table_of_steps(self.w, product, load, extent(product.steps).constant + zeros)
+
     def _copy(
         self, load: Load, shared: Buffer, lines: int, loops: Sequence[For], first: Dim,
-        thread: Dim, batch: dict[str, Dim], table: StepTable | None,
+        thread: Dim, batch: dict[str, Dim], table: WindowTable | None,
     ) -> _Copy:  # fmt: skip
         """Consecutive threads copy what is contiguous in memory."""
         w, groups = self.w, self.tile.threads // lines
@@ -228,10 +251,13 @@ class _Launch:
         position = clamped(first + line, extent(loops), lines, w)
         at = {**batch, **split(w, loops, position)}
         ends = self.product.window(w, load, at)
-        registers = w.reserve("next", DType.F32, "register", each)
+        computed = load.dtype is not DType.F32 or self.product.found.computed_at(load) is not None
+        registers = None
+        if self.waits or computed:
+            registers = w.reserve("next", DType.F32, "register", each)
         step = w.named("step", group * each)
         padded = table is not None and load == self.product.padded
-        closed = table.closed(w, ends) if table is not None and padded else None
+        closed = closed_of(w, clipped(self.product), ends) if padded else None
         return _Copy(load, shared, registers, line, step, each, at, ends, table, closed)
 
     def _thread(
@@ -245,23 +271,21 @@ class _Launch:
         results = (w, self.product, batch, (rows, columns), lambda i, j: sums[(i, j)])
         start_sums(*results)
         total = extent(self.product.steps)
-        if (table := copies[0].table) is not None:
-            total = table.ahead.shape[0]
+        if self.zeros is not None:
+            total += self.zeros
         parts = w.short("parts", self._parts(total))
         lead, ends = self._lead(total, parts)
+        if self.zeros:
+            ends = (total, None if self.zeros <= tile.steps else total)
         for copy in copies:
-            self._fetch(copy, ZERO, ends[0])
-        for copy in copies:
-            self._put(copy, ZERO)
-        w.add(Barrier("thread"))
+            self._fetch(copy, ZERO, ZERO, ends[0])
+        self._put(copies, ZERO)
         with self._each_part(parts) as (part, half):
             with w.when(below(part + 1, parts)):
                 for copy in copies:
-                    self._fetch(copy, lead + part * tile.steps, ends[1])
+                    self._fetch(copy, 1 - half, lead + part * tile.steps, ends[1])
             self._multiply(copies, half, place, sums)
-            for copy in copies:
-                self._put(copy, 1 - half)
-            w.add(Barrier("thread"))
+            self._put(copies, 1 - half)
         finish_sums(*results)
 
     @contextmanager
@@ -314,14 +338,12 @@ class _Launch:
         lead = lead if lead.is_constant else w.let("lead", lead, ZERO, Dim.of(steps))
         return lead, (lead, None)
 
-    def _fetch(self, copy: _Copy, part: Dim, stop: Dim | None) -> None:
-        """Copies steps of the next part to registers; zeros from `stop` on. Steps that follow each
-        other in one window have one condition."""
+    def _fetch(self, copy: _Copy, half: Dim, part: Dim, stop: Dim | None) -> None:
+        """Copies steps of the next part to registers, or to one half of shared memory; zeros from
+        `stop` on. Steps that follow each other in one window have one condition."""
         w, product, inner = self.w, self.product, self.product.steps[-1]
-        if copy.table is not None:
-            with w.range("e", copy.each) as e:
-                position = part + copy.first + e
-                copy.table.fetch(w, copy.next[(e,)], copy.at, position, copy.closed)
+        if self.zeros is not None:
+            self._fetch_known(copy, half, part, self.zeros, whole=stop is None)
             return
         alone = inner.variable in copy.ends or not inner.extent.is_constant
         count = 1 if alone else gcd(inner.extent.constant, copy.each)
@@ -334,7 +356,7 @@ class _Launch:
                 e = group + near
                 beyond = [below(first + e // together * together, stop)] if stop is not None else []
                 own = {**at, inner.variable: at[inner.variable] + near}
-                self._fetch_one(copy, e, own, [*beyond, *window])
+                self._fetch_one(copy, half, e, own, [*beyond, *window])
 
     @contextmanager
     def _groups(self, count: int, each: int = 1) -> Iterator[Dim]:
@@ -345,8 +367,52 @@ class _Launch:
         with self.w.range("e", count // each) as group:
             yield group * each
 
-    def _fetch_one(self, copy: _Copy, e: Dim, at: At, conditions: Sequence[Expr]) -> None:
+    def _fetch_known(self, copy: _Copy, half: Dim, part: Dim, zeros: int, *, whole: bool) -> None:
+        """The steps of a part behind so many zeros, or zero where they are outside. `whole`: there
+        are no zeros in it."""
+        w, path, table = self.w, Path(copy.load, self.product.steps), copy.table
+        if table is None:
+            one = moved(copy.load, {**copy.at, **path.first(copy.first - zeros)})
+            step, ahead = path.axes[0][2], path.ahead(w, part)
+            with w.range("e", copy.each) as e:
+                some = [] if whole else [below(Dim.of(zeros - 1), part + copy.first + e)]
+                self._load(copy, half, e, one, some, ahead, e * step)
+            return
+        one = moved(copy.load, {**copy.at, **path.first()})
+        known = table.copied(w, part + copy.first, copy.each)
+        with w.range("e", copy.each) as e:
+            some = [] if whole else [below(Dim.of(zeros - 1), part + copy.first + e)]
+            if copy.closed is not None:
+                some = [Binary("==", Binary("&", copy.closed, known.bits(e)), NO_BIT)]
+            self._load(copy, half, e, one, some, known.ahead(w, e))
+
+    def _load(
+        self, copy: _Copy, half: Dim, e: Dim, load: Load, conditions: Sequence[Expr], ahead: Dim,
+        near: Dim = ZERO,
+    ) -> None:  # fmt: skip
+        """One element, so far `ahead` of another one, where all conditions hold, else zero."""
+        w, count = self.w, Dim.of(1)
+        if conditions:
+            some = Select(all_of(conditions), Lit(1, DType.I64), Lit(0, DType.I64))
+            count = bounded(w, "count", some, count)
+        if copy.next is not None:
+            to = copy.next[(e,)]
+            w.micro("raot_load_one_f32", to=to, count=count, ahead=ahead + near, **{"from": load})
+            return
+        shared = copy.shared
+        w.micro(
+            "raot_copy_async1_f32", to=shared[half, copy.first, copy.line], count=count,
+            ahead=ahead, near=near, far=row_major((ZERO, e, ZERO), shared.shape),
+            **{"from": load},
+        )  # fmt: skip
+
+    def _fetch_one(
+        self, copy: _Copy, half: Dim, e: Dim, at: At, conditions: Sequence[Expr]
+    ) -> None:
         """One element, where all conditions hold, else zero."""
+        if copy.next is None:
+            self._load(copy, half, e, moved(copy.load, at), conditions, ZERO)
+            return
         w = self.w
         with w.block() as fetched:
             value = self.product.value(w, copy.load, at)
@@ -363,11 +429,17 @@ class _Launch:
             with w.when(*conditions):
                 w.add(*fetched, Store(copy.next, (e,), value))
 
-    def _put(self, copy: _Copy, half: Dim) -> None:
-        """Copies what was fetched to shared memory."""
-        with self.w.range("e", copy.each) as e:
-            index = (half, copy.first + e, copy.line)
-            self.w.add(Store(copy.shared, index, copy.next[(e,)]))
+    def _put(self, copies: Sequence[_Copy], half: Dim) -> None:
+        """Copies what is in registers to shared memory, and waits for all threads."""
+        w = self.w
+        for copy in copies:
+            if copy.next is not None:
+                with w.range("e", copy.each) as e:
+                    index = (half, copy.first + e, copy.line)
+                    w.add(Store(copy.shared, index, copy.next[(e,)]))
+        if any(copy.next is None for copy in copies):
+            w.micro("raot_wait_copies")
+        w.add(Barrier("thread"))
 
     def _multiply(
         self, copies: Sequence[_Copy], half: Dim, place: tuple[Dim, Dim], sums: Buffer

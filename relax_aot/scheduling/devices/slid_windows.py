@@ -21,9 +21,11 @@ from relax_aot.ir.dims import ZERO, Bounds, Dim, dim_min, row_major, simplify
 from relax_aot.ir.loops import For, Load, Select
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import indexed_by, moved, step_of, stride
-from relax_aot.scheduling.devices.copies import BYTES, VECTOR, Known, Pair, Side
+from relax_aot.scheduling.devices.copies import Pair, Side
 from relax_aot.scheduling.devices.operands import At, Product, all_of, extent, inside, split
+from relax_aot.scheduling.devices.vectors import BYTES, VECTOR
 from relax_aot.scheduling.devices.window_bits import NO_BIT, bits_of, have_bits, words_of
+from relax_aot.scheduling.devices.window_tables import Known
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.writer import Writer
 

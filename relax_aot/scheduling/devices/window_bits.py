@@ -29,7 +29,7 @@ from relax_aot.ir.loops import (
     Store,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.devices.operands import all_of, extent, inside
+from relax_aot.scheduling.devices.operands import At, all_of, extent, inside
 from relax_aot.scheduling.writer import Writer
 
 MOST = 31
@@ -37,6 +37,8 @@ MOST = 31
 MOST_PIXELS = 3
 """Of a word, so that an entry of a table is of 16 bytes."""
 NO_BIT, ONE_BIT = Lit(0, DType.I32), Lit(1, DType.I32)
+NOWHERE = Lit(1 << MOST - 1, DType.I32)
+"""The bit of what is at no place, in words that have bits for each axis."""
 
 
 def have_bits(places: Sequence[For], bounds: Bounds) -> bool:
@@ -61,6 +63,31 @@ def bits_of(w: Writer, places: Sequence[For], ends: Mapping[str, tuple[Dim, Dim]
                 own = Select(all_of(conditions), own, NO_BIT)
             w.add(Assign(every, Binary("|", every, own)))
         word, count = every, count * loop.extent
+    return word
+
+
+def places_of(places: Sequence[For], at: At) -> Expr:
+    """A bit for the place of a step on each axis, those of an axis behind the ones before."""
+    bits: Expr = NO_BIT
+    first = 0
+    for loop in places:
+        own = bit_at(at[loop.variable] - loop.start + first)
+        bits, first = Binary("|", bits, own), first + loop.extent.constant
+    return bits
+
+
+def closed_of(w: Writer, places: Sequence[For], ends: Mapping[str, tuple[Dim, Dim]]) -> Local:
+    """The bits of the places on each axis that are outside for a line, and that of what is at none.
+    `ends`: of its window."""
+    word, first = Local(w.fresh("closed"), DType.I32), 0
+    w.add(Declare(word, NOWHERE))
+    for loop in places:
+        with w.range(loop.variable, loop.extent) as number:
+            at = {loop.variable: loop.start + number}
+            within = inside(at, {loop.variable: ends[loop.variable]})
+            own = Select(all_of(within), NO_BIT, bit_at(number + first))
+            w.add(Assign(word, Binary("|", word, own)))
+        first += loop.extent.constant
     return word
 
 

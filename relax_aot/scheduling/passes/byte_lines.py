@@ -42,8 +42,8 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.apply import apply_module
 from relax_aot.scheduling.contraction import contraction_of, indexed_by, stride, symbols_of
-from relax_aot.scheduling.devices.copies import vector_axes
 from relax_aot.scheduling.devices.operands import Product, product_of
+from relax_aot.scheduling.devices.vectors import vector_axes
 from relax_aot.scheduling.packing import GREATEST, Arrays, Packed, elements, padded, round_up
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.writer import Writer

@@ -25,10 +25,10 @@ from relax_aot.ir.rewrite import map_accesses
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.scheduling.apply import is_finite
 from relax_aot.scheduling.contraction import BYTES, contraction_of, symbols_of, weighted
-from relax_aot.scheduling.devices.copies import BYTES as VECTOR_BYTES
 from relax_aot.scheduling.devices.interchange import perfect_nest
 from relax_aot.scheduling.devices.operands import product_of
 from relax_aot.scheduling.devices.proofs import Proofs
+from relax_aot.scheduling.devices.vectors import BYTES as VECTOR_BYTES
 from relax_aot.scheduling.targets import Context, Target
 
 Order = Callable[[tuple[Dim, ...]], tuple[Dim, ...]]

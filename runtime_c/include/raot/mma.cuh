@@ -256,5 +256,6 @@ RAOT_COPY_ASYNC(4_f16, uint16_t, 8, ca)
 RAOT_COPY_ASYNC(4_bf16, uint16_t, 8, ca)
 RAOT_COPY_ASYNC(2_f16, uint16_t, 4, ca)
 RAOT_COPY_ASYNC(2_bf16, uint16_t, 4, ca)
+RAOT_COPY_ASYNC(1_f32, float, 4, ca)
 
 #endif
