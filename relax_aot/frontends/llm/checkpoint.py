@@ -14,7 +14,7 @@ from relax_aot.frontends import ModelError, UnsupportedError
 from relax_aot.frontends.bounds import printable
 from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.gguf import GgufTensor, read_gguf
-from relax_aot.frontends.llm.gguf_names import config_of, named
+from relax_aot.frontends.llm.gguf_names import config_of, form_of, named
 from relax_aot.frontends.llm.json_file import read_json
 from relax_aot.frontends.llm.llama2c import SUFFIX, read_llama2c
 from relax_aot.frontends.llm.safetensors import Tensor, read
@@ -132,12 +132,13 @@ class Checkpoint:
 def read_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint in a folder or a file. Its weights are mapped, not read."""
     if folder.suffix == SUFFIX:
-        fields, weights = read_llama2c(folder)
-        return Checkpoint(folder.stem, Config(str(folder), fields), weights)
+        fields, arrays = read_llama2c(folder)
+        return Checkpoint(folder.stem, Config(str(folder), fields), arrays)
     if folder.suffix == GGUF:
         metadata, tensors = read_gguf(folder)
         fields = config_of(str(folder), metadata, tensors)
-        return Checkpoint(folder.stem, Config(str(folder), fields), named(tensors, fields))
+        weights = named(form_of(str(folder), metadata), tensors, fields)
+        return Checkpoint(folder.stem, Config(str(folder), fields), weights)
     if not folder.is_dir():
         raise ModelError(
             f"{folder} is no folder: a language model is a folder with {CONFIG} and {WHOLE}, or a"

@@ -49,13 +49,14 @@ ALIGNMENT = "general.alignment"
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
     """A tensor of a file; `bytes` is a view of the file. Rows of `heads` heads, if there are any,
-    are in the order of pairs, which ggml rotates."""
+    are in the order of pairs, which ggml rotates. `added`: what the file adds to the weights."""
 
     file: str
     type: Kind
     shape: tuple[int, ...]
     bytes: Array
     heads: int = 0
+    added: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -73,6 +74,8 @@ class GgufTensor:
         """The elements; blocks of quantized ones as f32."""
         assert self.type.decode is not None, self
         values = self.type.decode(self.bytes).reshape(self.shape)
+        if self.added:
+            values = values - values.dtype.type(self.added)
         if not self.heads:
             return values
         pairs = values.reshape(self.heads, -1, 2, *self.shape[1:])

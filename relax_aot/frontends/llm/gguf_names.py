@@ -13,10 +13,9 @@ import numpy as np
 from relax_aot.frontends import ModelError, UnsupportedError
 from relax_aot.frontends.bounds import printable
 from relax_aot.frontends.llm.gguf import GgufTensor
+from relax_aot.frontends.llm.gguf_forms import FORMS, Form
+from relax_aot.frontends.llm.rotary import FULL, SLIDING
 
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-}  # fmt: skip
 FIELDS = {
     "hidden_size": "embedding_length",
     "intermediate_size": "feed_forward_length",
@@ -41,47 +40,75 @@ LAYER = {
 }  # fmt: skip
 FACTORS = "rope_freqs.weight"
 """A number for each frequency, which divides it: the scaling of Llama 3."""
-TABLE, OUTPUT, BIAS = "token_embd.weight", "output.weight", "blk.0.attn_q.bias"
+LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+"""The same of LongRoPE, for long and for short texts."""
+TABLE, OUTPUT = "token_embd.weight", "output.weight"
 _LAYER = re.compile(r"blk\.(\d{1,8})\.(\w+)\.(weight|bias)")
 _PAIRED = ("attn_q", "attn_k")
+HEADS = ("attention.value_length", "rope.dimension_count")
+
+
+def form_of(file: str, metadata: Mapping[str, Any]) -> Form:
+    """What the architecture of a file stands for."""
+    name = metadata.get("general.architecture")
+    form = FORMS.get(name) if isinstance(name, str) else None
+    if form is None:
+        raise UnsupportedError(
+            f"{file}: its architecture is {printable(str(name))}; supported are " + ", ".join(FORMS)
+        )
+    return form
 
 
 def config_of(
     file: str, metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]
 ) -> dict[str, Any]:
     """The fields of a `config.json`."""
-    name = metadata.get("general.architecture")
-    if not isinstance(name, str) or name not in ARCHITECTURES:
-        raise UnsupportedError(
-            f"{file}: its architecture is {printable(str(name))}; supported are "
-            + ", ".join(ARCHITECTURES)
-        )
-    own = {key.removeprefix(f"{name}."): value for key, value in metadata.items()}
+    form = form_of(file, metadata)
+    prefix = f"{metadata['general.architecture']}."
+    own = {key.removeprefix(prefix): value for key, value in metadata.items()}
     if own.get("attention.causal") is False:
         raise UnsupportedError(f"{file}: attention.causal=False is not supported")
     if own.get("expert_count"):
         raise UnsupportedError(f"{file}: mixtures of experts are not supported")
     if TABLE not in tensors:
         raise ModelError(f"{file} has no tensor {TABLE}")
-    fields = {ours: own[theirs] for ours, theirs in FIELDS.items() if theirs in own}
-    fields["architectures"] = [ARCHITECTURES[name]]
-    if name == "llama" and "sliding_window" in fields:
-        fields["architectures"] = ["MistralForCausalLM"]
-    if name == "qwen2" or name == "qwen3":
-        fields["use_sliding_window"] = "sliding_window" in fields
+    named = {**FIELDS, **form.fields}
+    given = {ours: own[theirs] for ours, theirs in named.items() if theirs in own}
+    fields: dict[str, Any] = {**form.missing, **given}
+    windows = fields.get("sliding_window", 0) != 0  # as in llama.cpp
+    if not windows and "sliding_window" in fields:
+        fields["sliding_window"] = None
+    fields["architectures"] = [form.windowed if windows and form.windowed else form.name]
+    fields["use_sliding_window"] = windows
     fields["vocab_size"] = tensors[TABLE].shape[0]
     fields["tie_word_embeddings"] = OUTPUT not in tensors
-    fields["attention_bias"] = BIAS in tensors
+    fields |= {flag: name in tensors for flag, name in form.flags.items()}
     fields.setdefault("num_key_value_heads", fields.get("num_attention_heads"))
-    _require_whole_heads(file, own, fields)
-    fields["rope_scaling"] = _scaling(file, own, tensors.get(FACTORS))
+    fields |= _types(own.get("attention.sliding_window_pattern"))
+    _name_heads(file, own, fields, form)
+    fields["rope_scaling"] = _scaling(file, own, tensors)
     return fields
 
 
+def _types(pattern: object) -> dict[str, Any]:
+    """Which layers have windows: one of so many has none, or each as a list says."""
+    if isinstance(pattern, list):
+        return {"layer_types": [SLIDING if one else FULL for one in pattern]}
+    return {} if pattern is None else {"sliding_window_pattern": pattern}
+
+
 def _scaling(
-    file: str, own: Mapping[str, Any], factors: GgufTensor | None
+    file: str, own: Mapping[str, Any], tensors: Mapping[str, GgufTensor]
 ) -> dict[str, Any] | None:
     """The scaling of positions. As in llama.cpp, a factor without a type is linear."""
+    if SHORT in tensors and LONG in tensors:
+        return {
+            "rope_type": "longrope",
+            "short_factor": _numbers(tensors[SHORT]),
+            "long_factor": _numbers(tensors[LONG]),
+            "attention_factor": own.get("rope.scaling.attn_factor"),
+        }
+    factors = tensors.get(FACTORS)
     kind, factor = own.get("rope.scaling.type", "linear"), own.get("rope.scaling.factor")
     factor = factor or own.get("rope.scale_linear") or 1.0
     if kind not in ("none", "linear") or (factors is not None and kind == "linear" and factor != 1):
@@ -91,40 +118,63 @@ def _scaling(
             " not supported, only linear, or factors alone"
         )
     if factors is not None:
-        values = factors.array().astype(np.float64).reshape(-1).tolist()
-        return {"rope_type": "factors", "factors": values}
+        return {"rope_type": "factors", "factors": _numbers(factors)}
     return None if kind == "none" or factor == 1 else {"rope_type": "linear", "factor": factor}
 
 
-def _require_whole_heads(file: str, own: Mapping[str, Any], fields: dict[str, Any]) -> None:
-    """Name the size of heads. Keys and values have this size, of which all numbers are rotated."""
+def _numbers(tensor: GgufTensor) -> list[float]:
+    found: list[float] = tensor.array().astype(np.float64).reshape(-1).tolist()
+    return found
+
+
+def _name_heads(file: str, own: Mapping[str, Any], fields: dict[str, Any], form: Form) -> None:
+    """Name the size of heads. Keys and values have this size, of which all numbers are rotated or
+    the first ones."""
     width, heads = fields.get("hidden_size"), fields.get("num_attention_heads")
     size = fields.get("head_dim")
-    if size is None and isinstance(width, int) and isinstance(heads, int) and heads > 0:
-        size = fields["head_dim"] = width // heads
-    for name in ("attention.value_length", "rope.dimension_count"):
+    each = None
+    if isinstance(width, int) and isinstance(heads, int) and heads > 0:
+        each = width // heads
+    if size is None and each is not None:
+        size = fields["head_dim"] = each
+    rotated = own.get("rope.dimension_count", size)
+    if form.partly and isinstance(size, int) and isinstance(rotated, int) and 0 < rotated < size:
+        # Half a number more, since the product with the size is rounded down.
+        fields["partial_rotary_factor"] = (rotated + 0.5) / size
+    elif form.partly and rotated == size:
+        fields["partial_rotary_factor"] = 1.0
+    if form.layers_of_27b:
+        whole = fields.get("num_hidden_layers") == form.layers_of_27b
+        fields["query_pre_attn_scalar"] = each if whole and each else size
+    checked = ("attention.value_length",) if form.partly else HEADS
+    for name in checked:
         if own.get(name, size) != size:
             raise UnsupportedError(
                 f"{file}: {name}={printable(str(own[name]))} is not supported for heads of {size}"
             )
 
 
-def named(tensors: Mapping[str, GgufTensor], fields: Mapping[str, Any]) -> dict[str, GgufTensor]:
+def named(
+    form: Form, tensors: Mapping[str, GgufTensor], fields: Mapping[str, Any]
+) -> dict[str, GgufTensor]:
     """The weights by their names. Names that GGUF does not have for these architectures stay."""
-    paired = fields["architectures"][0] in ("LlamaForCausalLM", "MistralForCausalLM")
+    layers, ends = {**LAYER, **form.layers}, {**WHOLE, **form.ends}
+    read = (FACTORS, LONG, SHORT) if LONG in tensors and SHORT in tensors else (FACTORS,)
     queries = fields.get("num_attention_heads")
     heads = {"attn_q": queries, "attn_k": fields.get("num_key_value_heads", queries)}
     found = {}
     for name, tensor in tensors.items():
         stem, _, end = name.rpartition(".")
         layer = _LAYER.fullmatch(name)
-        if layer and layer[2] in LAYER:
-            count = heads.get(layer[2], 0) if paired else 0
+        if form.added and stem.endswith("_norm"):
+            tensor = replace(tensor, added=form.added)
+        if layer and layer[2] in layers:
+            count = heads.get(layer[2], 0) if form.paired else 0
             if isinstance(count, int) and count > 0 and tensor.shape[0] % (2 * count) == 0:
                 tensor = replace(tensor, heads=count)
-            found[f"model.layers.{int(layer[1])}.{LAYER[layer[2]]}.{layer[3]}"] = tensor
-        elif stem in WHOLE:
-            found[f"{WHOLE[stem]}.{end}"] = tensor
-        elif name != FACTORS:
+            found[f"model.layers.{int(layer[1])}.{layers[layer[2]]}.{layer[3]}"] = tensor
+        elif stem in ends:
+            found[f"{ends[stem]}.{end}"] = tensor
+        elif name not in read:
             found[name] = tensor
     return found

@@ -117,7 +117,22 @@ NAMES = {
     "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm", "model.layers": "blk",
+    "self_attn.qkv_proj": "attn_qkv",
 }  # fmt: skip
+RESULTS = {"post_attention_layernorm": "post_attention_norm",
+           "post_feedforward_layernorm": "post_ffw_norm"}  # fmt: skip
+OTHERS = {
+    "exaone4": RESULTS, "olmo2": RESULTS, "seed_oss": RESULTS,
+    "gemma2": {**RESULTS, "pre_feedforward_layernorm": "ffn_norm"},
+    "gemma3": {**RESULTS, "pre_feedforward_layernorm": "ffn_norm"},
+    "phi2": {"model.final_layernorm": "output_norm", "self_attn.dense": "attn_output",
+             "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
+    "phi3": {"mlp.gate_up_proj": "ffn_up"},
+    "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+}  # fmt: skip
+"""Names that differ."""
+PAIRED = ("llama", "arcee", "granite", "smollm3")
+"""Architectures in which llama.cpp rotates neighbors."""
 
 
 def file_of(
@@ -131,9 +146,11 @@ def file_of(
     fields of its tokenizer."""
     tensors = dict(more)
     for name, array in model.tensors.items():
-        if architecture == "llama" and "self_attn" in name and name[-13:-7] in ("q_proj", "k_proj"):
+        if architecture in PAIRED and name[-13:-7] in ("q_proj", "k_proj"):
             array = interleaved(array, model.queries if "q_proj" in name else model.keys)
-        for long, short in NAMES.items():
+        if architecture.startswith("gemma") and name.endswith("norm.weight"):
+            array = array + 1
+        for long, short in {**NAMES, **OTHERS.get(architecture, {})}.items():
             name = name.replace(long, short)
         tensors[name] = stored(array, kind)
     return gguf({**metadata_of(model, architecture), **text}, tensors)
@@ -150,10 +167,14 @@ def metadata_of(model: Llama, architecture: str) -> dict[str, Any]:
         "block_count": model.layers, "context_length": 512, "embedding_length": model.width,
         "feed_forward_length": model.hidden, "attention.head_count": model.queries,
         "attention.head_count_kv": model.keys, "attention.key_length": model.size,
-        "attention.value_length": model.size, "rope.dimension_count": model.size,
-        "rope.freq_base": 10000.0, "attention.layer_norm_rms_epsilon": 1e-5,
+        "attention.value_length": model.size,
+        "rope.dimension_count": model.style.rotated or model.size,
+        "rope.freq_base": model.fields["rope_theta"],
+        f"attention.layer_norm_{'' if model.style.centered else 'rms_'}epsilon": 1e-5,
         "vocab_size": model.words,
     }  # fmt: skip
+    if model.fields.get("sliding_window") is not None:
+        fields["attention.sliding_window"] = model.fields["sliding_window"]
     return {
         "general.architecture": architecture,
         "general.name": "tiny",

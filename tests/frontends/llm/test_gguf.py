@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from relax_aot.verify.reference import NumpyReference
 from tests.frontends.llm.checkpoints import Array, Llama
 from tests.frontends.llm.gguf_files import file_of, gguf, interleaved, metadata_of, stored
 from tests.frontends.llm.meaning import logits
+from tests.frontends.llm.models import MODELS
 
 MODEL = Llama(width=64, hidden=96, size=16)
 QWEN3 = Llama(architecture="Qwen3ForCausalLM", norms=True, tied=False)
@@ -64,6 +67,78 @@ def test_the_model_of_a_file_computes_the_logits(
     found = last_logits(written(tmp_path, file_of(model, "F32", architecture)), tokens)
     wanted = logits(model, tokens)[-1]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+def plain(name: str, layers: int = 2, style: Mapping[str, Any] = {}, **fields: Any) -> Llama:
+    """A model of another architecture with what its files in GGUF can say."""
+    model = MODELS[name]
+    config = {key: value for key, value in {**model.config, **fields}.items() if value is not None}
+    return replace(model, layers=layers, config=config, style=replace(model.style, **style))
+
+
+ROOT = {"query_pre_attn_scalar": 8}
+OTHERS: dict[str, tuple[Llama, dict[str, Any]]] = {
+    "arcee": (MODELS["arcee"], {}),
+    "exaone4": (MODELS["exaone4"], {"attention.sliding_window_pattern": [1, 1, 0, 1]}),
+    "exaone4 without windows": (MODELS["exaone4 without windows"], {}),
+    "gemma": (MODELS["gemma"], {}),
+    "gemma2": (
+        plain("gemma2", style={"query_scale": 8**-0.5}, **ROOT),
+        {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 5.0},
+    ),
+    "gemma3": (
+        plain("gemma3", 4, {"query_scale": 8**-0.5}, **ROOT),
+        {"attention.sliding_window_pattern": 3, "rope.freq_base_swa": 5000.0,
+         "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+    ),
+    "granite": (
+        MODELS["granite"],
+        {"embedding_scale": 12.0, "attention.scale": 0.25, "residual_scale": 0.22,
+         "logit_scale": 8.0},
+    ),
+    "olmo2": (MODELS["olmo2"], {}),
+    "olmo2 with windows": (plain("olmo3", 5, rope_scaling=None), {}),
+    "phi2": (MODELS["phi2 with shared keys"], {}),
+    "phi3": (MODELS["phi3"], {}),
+    "seed_oss": (MODELS["seed oss"], {}),
+    "smollm3": (plain("smollm3", 5, {"still": (3,)}, no_rope_layers=None), {}),
+    "stablelm": (MODELS["stablelm"], {"use_parallel_residual": False}),
+    "starcoder2": (MODELS["starcoder2"], {}),
+}  # fmt: skip
+"""By the names of GGUF, and further fields of files."""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_architectures_compute_the_logits(name: str, tmp_path: Path) -> None:
+    """Files of the same weights agree with llama.cpp, too (F32, but for its table of GELU)."""
+    (model, fields), tokens = OTHERS[name], [7, 3, 42, 1, 100, 9, 11, 5]
+    architecture = name.partition(" ")[0]
+    text = {f"{architecture}.{key}": value for key, value in fields.items()}
+    data = file_of(model, "F32", architecture, text=text)
+    found = last_logits(written(tmp_path, data), tokens)
+    wanted = logits(model, tokens)[-1]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_short_factors_of_a_file_divide_the_frequencies(tmp_path: Path) -> None:
+    """LongRoPE, with the context and the factor of attention of the file."""
+    model = MODELS["phi3 of long contexts"]
+    scaling = model.config["rope_scaling"]
+    more = {
+        f"rope_factors_{name}.weight": stored(np.array(scaling[f"{name}_factor"]), "F32")
+        for name in ("short", "long")
+    }
+    attention = math.sqrt(1 + math.log(512 / 200) / math.log(200))
+    text = {
+        "phi3.rope.scaling.original_context_length": 200,
+        "phi3.rope.scaling.attn_factor": attention,
+    }
+    path = written(tmp_path, file_of(model, "F32", "phi3", more, text))
+    wanted = logits(model, [7, 3, 42, 1])[-1]
+    found = last_logits(path, [7, 3, 42, 1])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    with pytest.raises(RelaxAotError, match="is compiled for 1 to 200 tokens"):
+        rx.load_llm(path, context=201)
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0"])
@@ -198,8 +273,8 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "cut in the header": (lambda data: data[:100], "the file ends"),
     "cut in the data": (lambda data: data[:-200], "but the file has"),
     "type of a value": (behind(b"general.architecture", 0, "I", 77), "unknown type 77"),
-    "architecture": (lambda d: d.replace(b"\5\0\0\0\0\0\0\0llama", b"\5\0\0\0\0\0\0\0gemma", 1),
-                     "its architecture is gemma"),
+    "architecture": (lambda d: d.replace(b"\5\0\0\0\0\0\0\0llama", b"\5\0\0\0\0\0\0\0bloom", 1),
+                     "its architecture is bloom"),
     "long array": (behind(b"tokenizer.ggml.tokens", 8, "Q", 2**60), "elements, the file ends"),
     "axes": (behind(NAME, 0, "I", 9), "has 9 axes"),
     "size 0": (behind(NAME, 4, "Q", 0), "has the shape"),
