@@ -24,7 +24,7 @@ NAMES = (
     "exp", "exp2", "expm1", "log", "log2", "log1p", "pow", "sin", "cos", "tan", "asin", "acos",
     "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid", "sqrt",
 )  # fmt: skip
-VECTORS = ("exp", "exp_below_zero", "tanh", "sigmoid", "erf")
+VECTORS = ("exp", "exp_below_zero", "expm1", "tanh", "sigmoid", "erf")
 """Functions with a form for vectors; `exp_below_zero` is exp(-|x|) by the function of softmax."""
 MOST_OF_VECTORS = 61
 """Of these, at most every 61st float is an input."""
@@ -43,7 +43,7 @@ bit patterns: normal and subnormal numbers, infinities, NaN. For all these input
 overflow occur where IEEE 754 and C (Annex F) define them.
 
 The routines are in `raot/math.h` (float) and `raot/math64.h` (double). They use only integer and
-floating-point arithmetic, so each gives the same bits on every target. They do not call libm. Four
+floating-point arithmetic, so each gives the same bits on every target. They do not call libm. Five
 functions have another form on hosts, 64-bit Arm and Helium (below).
 
 | function | float: inputs | greatest error | at | double: inputs | greatest error | at |
@@ -62,9 +62,9 @@ On x86-64 and 64-bit Arm, compilers make vectors of loops over these functions
 (`raot/functions_mve.h`), and subnormal numbers become zero. They have no branches, and one
 operation after the other for every input. So an element has the same bits in a vector and alone.
 Its last bits depend on whether the target has FMA. Cores with FMA and without vectors, such as
-Cortex-M4F and M7, compute `exp` and `sigmoid` so, too, with the same bits and a branch for large
-inputs. With `--numerics ordered`, the functions of the table above are used. `exp_below_zero` is
-exp(-|x|), as softmax computes powers of what is below its greatest element.
+Cortex-M4F and M7, compute all but `erf` so, too, with the same bits and a branch for large inputs.
+With `--numerics ordered`, the functions of the table above are used. `exp_below_zero` is exp(-|x|),
+as softmax computes powers of what is below its greatest element.
 
 | function | inputs | with FMA: greatest error | at | without: greatest error | at |
 |---|---|---|---|---|---|

@@ -7,8 +7,8 @@ from __future__ import annotations
 from relax_aot.microkernels._describe import micro_kernels
 
 FUNCTIONS = {
-    "exp": "raot_exp_f32", "tanh": "raot_tanh_f32", "sigmoid": "raot_sigmoid_f32",
-    "erf": "raot_erf_f32",
+    "exp": "raot_exp_f32", "expm1": "raot_expm1_f32", "tanh": "raot_tanh_f32",
+    "sigmoid": "raot_sigmoid_f32", "erf": "raot_erf_f32",
 }  # fmt: skip
 GATES = {"gate_sigmoid": "raot_gate_sigmoid_f32", "gate_tanh": "raot_gate_tanh_f32"}
 """The micro-kernels by their scalar functions (`ir.loops.FUNCTIONS`)."""

@@ -2,7 +2,7 @@
 """Elementary functions of strips: on targets with micro-kernels for them, which compilers make no
 vectors of loops over (Helium), or slower ones (x86).
 
-A loop that computes `exp`, `tanh`, `sigmoid` or `erf` of an expression becomes three: the
+A loop that computes `exp`, `expm1`, `tanh`, `sigmoid` or `erf` of an expression becomes three: the
 arguments of some iterations are stored in a strip, a micro-kernel replaces them by the function,
 and the statements of the loop read it there. Contiguous arguments are read where they are. Where a
 row is the function of something, and nothing else, its memory is the strip. On hosts, short rows,
@@ -161,6 +161,24 @@ EXAMPLES = (
                 micro raot_tanh_f32(...) [32*i_width]
             ...""",
         target="host",
+    ),
+    Example(
+        why="one side of a choice is computed for all: its argument is read in any case",
+        before="""
+            symbol n in 1..99
+            kernel @unit(%x: f32[n]) -> (%y: f32[n]) {
+              for i in 0..n {
+                %y[i] = select((%x[i] < 0.0:f32), expm1(%x[i]), %x[i])
+              }
+            }""",
+        after="""
+            kernel @unit(%x: f32[n]) -> (%y: f32[n]) {
+              for i_strip in 0..(n + 31) // 32 {
+                let i_width = min(-32*i_strip + n, 32)
+                reserve %i_expm1: f32[32]
+                micro raot_expm1_f32(..., %x[32*i_strip]) [i_width]
+            ...""",
+        target="mve",
     ),
     Example(
         why="a loop that sums stays: its lanes are vectors",
@@ -406,7 +424,7 @@ class _Strips:
             return []
         found: dict[Apply, None] = {}
         for number, stmt in enumerate(loop.body):
-            for one in _always_computed(stmt):
+            for one in _may_compute(stmt):
                 if one.function not in self.functions or one.args[0].dtype is not DType.F32:
                     continue
                 argument = _written_out(one.args[0], loop.body)
@@ -511,17 +529,21 @@ def _kept(
     return tuple(rest), tuple(kept)
 
 
-def _always_computed(stmt: Stmt) -> Iterator[Apply]:
-    """Functions that every iteration computes: not those in a choice."""
+def _may_compute(stmt: Stmt) -> Iterator[Apply]:
+    """Functions that every iteration computes or, as one side of a choice, may compute: what their
+    arguments read is read in any case."""
     chosen = {
         id(part)
         for expr in expressions(stmt)
         for branch in _choices(expr)
         for part in parts(branch)
     }
+    read = {e for e in expressions(stmt) if isinstance(e, Load) and id(e) not in chosen}
     for expr in expressions(stmt):
-        if isinstance(expr, Apply) and id(expr) not in chosen:
-            yield expr
+        if isinstance(expr, Apply):
+            loads = {part for part in parts(expr) if isinstance(part, Load)}
+            if id(expr) not in chosen or loads <= read:
+                yield expr
 
 
 def _choices(expr: Expr) -> tuple[Expr, ...]:

@@ -86,6 +86,7 @@ static inline float raot_exp2f(float x)
     return raot_scalef(1.0f + r.high, whole);
 }
 
+#if !defined(RAOT_VECTOR_EXP)
 /* exp(x) - 1, accurate for small x. */
 static inline float raot_expm1f(float x)
 {
@@ -123,6 +124,7 @@ static inline float raot_expm1f(float x)
     }
     return sum.high + (sum.low + part.low);
 }
+#endif
 
 /* u = 2^n * (1 + f) with 1 + f in sqrt(1/2)..sqrt(2); u is positive and finite. Returns n. */
 static inline int32_t raot_log_splitf(float u, float *f)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * functions_f32.h - exp, tanh, sigmoid and erf of contiguous floats.
+ * functions_f32.h - exp, expm1, tanh, sigmoid and erf of contiguous floats.
  *
  * `values[i]` is the function of `from[i]`; both may be the same array. The functions are those of
  * vector_functions.h where the target has them. With Helium, four elements at a time take the same
@@ -35,6 +35,7 @@
         }                                            \
     } while (0)
 #define RAOT_EXP_F32(values, from, count) RAOT_EACH_F32(raot_expf, values, from, count)
+#define RAOT_EXPM1_F32(values, from, count) RAOT_EACH_F32(raot_expm1f, values, from, count)
 #define RAOT_TANH_F32(values, from, count) RAOT_EACH_F32(raot_tanhf, values, from, count)
 #define RAOT_SIGMOID_F32(values, from, count) RAOT_EACH_F32(raot_sigmoidf, values, from, count)
 #define RAOT_ERF_F32(values, from, count) RAOT_EACH_F32(raot_erff, values, from, count)
@@ -44,6 +45,12 @@ __attribute__((noinline, unused)) static void raot_exp_f32(float *values, const 
                                                            int32_t count)
 {
     RAOT_EXP_F32(values, from, count);
+}
+
+__attribute__((noinline, unused)) static void raot_expm1_f32(float *values, const float *from,
+                                                             int32_t count)
+{
+    RAOT_EXPM1_F32(values, from, count);
 }
 
 __attribute__((noinline, unused)) static void raot_tanh_f32(float *values, const float *from,

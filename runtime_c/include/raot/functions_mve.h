@@ -123,6 +123,24 @@ static inline float32x4_t raot_exp_mve(float32x4_t x)
     return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(result), raot_nan_mve(x)));
 }
 
+static inline float32x4_t raot_expm1_mve(float32x4_t x)
+{
+    const float32x4_t above = vmaxnmq_f32(x, vdupq_n_f32(-18.0f));
+    const float32x4_t bounded = vminnmq_f32(above, vdupq_n_f32(89.0f));
+    uint32x4_t shifted;
+    const float32x4_t r = raot_reduce_mve(bounded, &shifted);
+    const float32x4_t half = raot_scale_mve(shifted, 126u);
+    const float32x4_t base = vsubq_n_f32(half, 0.5f);
+    const float32x4_t sum = vfmaq_f32(base, half, r);
+    const float32x4_t rest = vfmaq_f32(vsubq_f32(base, sum), half, r);
+    const float32x4_t square = vmulq_f32(half, vmulq_f32(r, r));
+    const float32x4_t result = vaddq_f32(sum, vfmaq_f32(rest, square, raot_exp_tail_mve(r)));
+    const mve_pred16_t small = vcmpltq_n_f32(vabsq_f32(x), 1e-10f);
+    const uint32x4_t bits = vreinterpretq_u32_f32(vaddq_f32(result, result));
+
+    return vpselq_f32(x, vreinterpretq_f32_u32(vorrq_u32(bits, raot_nan_mve(x))), small);
+}
+
 static inline float32x4_t raot_sigmoid_mve(float32x4_t x)
 {
     const float one = 5.421010862427522e-20f; /* 2^-64 */
@@ -208,6 +226,7 @@ static inline float32x4_t raot_erf_mve(float32x4_t x)
         }                                                                               \
     } while (0)
 #define RAOT_EXP_F32(values, from, count) RAOT_EACH_MVE(raot_exp_mve, values, from, count)
+#define RAOT_EXPM1_F32(values, from, count) RAOT_EACH_MVE(raot_expm1_mve, values, from, count)
 #define RAOT_TANH_F32(values, from, count) RAOT_EACH_MVE(raot_tanh_mve, values, from, count)
 #define RAOT_SIGMOID_F32(values, from, count) RAOT_EACH_MVE(raot_sigmoid_mve, values, from, count)
 #define RAOT_ERF_F32(values, from, count) RAOT_EACH_MVE(raot_erf_mve, values, from, count)

@@ -143,6 +143,16 @@ RAOT_INLINE static inline void raot_exp_small_x86(raot_lanes *t, const raot_lane
     RAOT_EACH(t[k] = RAOT_X86(fmadd_ps)(z[k], t[k], r[k]))
 }
 
+/* p = raot_exp_tailf(r) */
+RAOT_INLINE static inline void raot_exp_tail_x86(raot_lanes *p, const raot_lanes *r)
+{
+    raot_line_x86(p, 0.00019960135f, r, 0.0013933729f);
+    raot_step_x86(p, r, 0.00833319f);
+    raot_step_x86(p, r, 0.041666478f);
+    raot_step_x86(p, r, 0.16666667f);
+    raot_step_x86(p, r, 0.5f);
+}
+
 /* p = raot_exp_nearf(r) */
 RAOT_INLINE static inline void raot_exp_near_x86(raot_lanes *p, const raot_lanes *r)
 {
@@ -152,11 +162,7 @@ RAOT_INLINE static inline void raot_exp_near_x86(raot_lanes *p, const raot_lanes
     RAOT_EACH(high[k] = RAOT_X86(add_ps)(one, r[k]))
     RAOT_EACH(low[k] = RAOT_X86(sub_ps)(r[k], RAOT_X86(sub_ps)(high[k], one)))
     RAOT_EACH(z[k] = RAOT_X86(mul_ps)(r[k], r[k]))
-    raot_line_x86(p, 0.00019960135f, r, 0.0013933729f);
-    raot_step_x86(p, r, 0.00833319f);
-    raot_step_x86(p, r, 0.041666478f);
-    raot_step_x86(p, r, 0.16666667f);
-    raot_step_x86(p, r, 0.5f);
+    raot_exp_tail_x86(p, r);
     RAOT_EACH(p[k] = RAOT_X86(add_ps)(high[k], RAOT_X86(fmadd_ps)(z[k], p[k], low[k])))
 }
 
@@ -191,6 +197,59 @@ RAOT_INLINE static inline void raot_exp_block_x86(float *values, const float *fr
         RAOT_EACH(shifted[k] = RAOT_X86_FLOATS(RAOT_X86(sub_epi32)(
                       RAOT_X86_BITS(raot_scale_x86(shifted[k], 254)), RAOT_X86_BITS(x[k]))))
         RAOT_EACH(p[k] = RAOT_X86(mul_ps)(RAOT_X86(mul_ps)(p[k], shifted[k]), x[k]))
+        RAOT_STORE_X86(values + i, p)
+    }
+}
+
+/* `inside` where |x| is less than `bound`, otherwise, and for NaN, `outside`. */
+RAOT_INLINE static inline raot_lanes raot_choice_x86(raot_lanes x, raot_lanes bound,
+                                                     raot_lanes inside, raot_lanes outside)
+{
+    const raot_lanes a = RAOT_X86(andnot_ps)(RAOT_X86(set1_ps)(-0.0f), x);
+#if RAOT_LANES == 16
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, bound, _CMP_LT_OQ), outside, inside);
+#else
+    return _mm256_blendv_ps(outside, inside, _mm256_cmp_ps(a, bound, _CMP_LT_OQ));
+#endif
+}
+
+/* p = result / 2 of raot_expm1f, of r and half of the power of two. */
+RAOT_INLINE static inline void raot_expm1_half_x86(raot_lanes *p, const raot_lanes *r,
+                                                   const raot_lanes *half)
+{
+    const raot_lanes one_half = raot_all_x86(0.5f);
+    raot_lanes base[RAOT_AT_ONCE], sum[RAOT_AT_ONCE], z[RAOT_AT_ONCE];
+
+    raot_exp_tail_x86(p, r);
+    RAOT_EACH(base[k] = RAOT_X86(sub_ps)(half[k], one_half))
+    RAOT_EACH(sum[k] = RAOT_X86(fmadd_ps)(half[k], r[k], base[k]))
+    RAOT_EACH(base[k] = RAOT_X86(sub_ps)(base[k], sum[k]))
+    RAOT_EACH(base[k] = RAOT_X86(fmadd_ps)(half[k], r[k], base[k]))
+    RAOT_EACH(z[k] = RAOT_X86(mul_ps)(half[k], RAOT_X86(mul_ps)(r[k], r[k])))
+    RAOT_EACH(p[k] = RAOT_X86(add_ps)(sum[k], RAOT_X86(fmadd_ps)(z[k], p[k], base[k])))
+}
+
+RAOT_INLINE static inline void raot_expm1_block_x86(float *values, const float *from, int32_t count)
+{
+    const raot_lanes least = RAOT_X86(set1_ps)(1e-10f);
+    float rests[RAOT_BLOCK], scales[RAOT_BLOCK];
+    raot_lanes x[RAOT_AT_ONCE], r[RAOT_AT_ONCE], half[RAOT_AT_ONCE], p[RAOT_AT_ONCE];
+
+    for (int32_t i = 0; i < count; i += RAOT_GROUP) {
+        RAOT_LOAD_X86(x, from + i)
+        raot_at_least_x86(x, -18.0f);
+        raot_at_most_x86(x, 89.0f);
+        raot_reduce_x86(r, half, x, 0);
+        RAOT_EACH(half[k] = raot_scale_x86(half[k], 126))
+        RAOT_STORE_X86(rests + i, r)
+        RAOT_STORE_X86(scales + i, half)
+    }
+    for (int32_t i = 0; i < count; i += RAOT_GROUP) {
+        RAOT_LOAD_X86(r, rests + i)
+        RAOT_LOAD_X86(half, scales + i)
+        raot_expm1_half_x86(p, r, half);
+        RAOT_LOAD_X86(x, from + i)
+        RAOT_EACH(p[k] = raot_choice_x86(x[k], least, x[k], RAOT_X86(add_ps)(p[k], p[k])))
         RAOT_STORE_X86(values + i, p)
     }
 }
@@ -311,19 +370,6 @@ RAOT_INLINE static inline void raot_erf_small_x86(raot_lanes *p, const raot_lane
     RAOT_EACH(p[k] = RAOT_X86(fmadd_ps)(x[k], p[k], x[k]))
 }
 
-/* `far` where |x| is at least 1, otherwise, and for NaN, `near`. */
-RAOT_INLINE static inline raot_lanes raot_erf_choice_x86(raot_lanes far, raot_lanes near,
-                                                         raot_lanes x)
-{
-    const raot_lanes one = RAOT_X86(set1_ps)(1.0f);
-    const raot_lanes a = RAOT_X86(andnot_ps)(RAOT_X86(set1_ps)(-0.0f), x);
-#if RAOT_LANES == 16
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, one, _CMP_GE_OQ), near, far);
-#else
-    return _mm256_blendv_ps(near, far, _mm256_cmp_ps(a, one, _CMP_GE_OQ));
-#endif
-}
-
 RAOT_INLINE static inline void raot_erf_block_x86(float *values, const float *from, int32_t count)
 {
     const raot_lanes one = RAOT_X86(set1_ps)(1.0f);
@@ -351,7 +397,7 @@ RAOT_INLINE static inline void raot_erf_block_x86(float *values, const float *fr
         raot_erf_small_x86(r, x);
         RAOT_LOAD_X86(q, powers + i)
         raot_signed_x86(q, x);
-        RAOT_EACH(q[k] = raot_erf_choice_x86(q[k], r[k], x[k]))
+        RAOT_EACH(q[k] = raot_choice_x86(x[k], one, r[k], q[k]))
         RAOT_STORE_X86(values + i, q)
     }
 }
@@ -376,6 +422,7 @@ RAOT_INLINE static inline void raot_erf_block_x86(float *values, const float *fr
         }                                                                             \
     } while (0)
 #define RAOT_EXP_F32(values, from, count) RAOT_EACH_X86(raot_exp_block_x86, values, from, count)
+#define RAOT_EXPM1_F32(values, from, count) RAOT_EACH_X86(raot_expm1_block_x86, values, from, count)
 #define RAOT_TANH_F32(values, from, count) RAOT_EACH_X86(raot_tanh_block_x86, values, from, count)
 #define RAOT_SIGMOID_F32(values, from, count) \
     RAOT_EACH_X86(raot_sigmoid_block_x86, values, from, count)

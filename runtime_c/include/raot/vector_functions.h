@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vector_functions.h - exp, tanh, sigmoid and erf in float, for loops that compilers vectorize.
+ * vector_functions.h - exp, expm1, tanh, sigmoid and erf in float, for loops that compilers make
+ * vectors of.
  *
  * No branches, no tables, no calls: every input takes the same operations, so a vector and a single
  * number give the same bits. Argument reduction of Cody and Waite (Software Manual for the
@@ -30,7 +31,7 @@
 #define RAOT_VECTOR_EXP
 #endif
 
-/* Cores with FMA and without vectors compute exp, sigmoid and tanh so, too, which are fewer
+/* Cores with FMA and without vectors compute all but erf so, too, which are fewer
  * operations than in exponential.h. A branch is cheaper there than what it skips. */
 #if defined(__ARM_FEATURE_FMA) && !defined(RAOT_VECTOR_FUNCTIONS) && !defined(RAOT_NUMERICS_ORDERED)
 #define RAOT_VECTOR_EXP
@@ -201,6 +202,26 @@ static inline float raot_sigmoidf(float x)
 #else
     return raot_sigmoid_of_allf(x);
 #endif
+}
+
+/*
+ * exp(x) - 1 = (s - 1) + s r + s (exp(r) - 1 - r) with s = 2^n. s r is exact, and so is s - 1 up to
+ * 2^24; `rest` is the rounding error of their sum. Everything is half of that, since 2^128 is no
+ * float. Below 1e-10, x is the nearest float.
+ */
+static inline float raot_expm1f(float x)
+{
+    const float above = -18.0f > x ? -18.0f : x;
+    const float bounded = 89.0f < above ? 89.0f : above;
+    uint32_t shifted;
+    const float r = raot_reducef(bounded, &shifted);
+    const float half = raot_of_bitsf((shifted << 23) + 0x3f000000u);
+    const float base = half - 0.5f;
+    const float sum = raot_fmaf(half, r, base);
+    const float rest = raot_fmaf(half, r, base - sum);
+    const float result = sum + raot_fmaf(half * (r * r), raot_exp_tailf(r), rest);
+
+    return raot_absf(x) < 1e-10f ? x : result + result;
 }
 
 /* The denominator d of tanh up to 1, for t = x^2. */
