@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -156,11 +157,33 @@ class Wide(Evaluation):
         pairs = zip(results, self.kept(call), strict=True)
         same = judged and all(np.array_equal(np.asarray(a), b, equal_nan=True) for a, b in pairs)
         # A double is no judge of doubles: that both evaluations are one shows nothing.
-        if same and all(out.type.dtype is not DType.F64 for out in call.outs):
+        same = same and all(out.type.dtype is not DType.F64 for out in call.outs)
+        if same and (not _depth(depth).sums or self.exact_in_any_order(call, args, run)):
             self.unrounded.add(self.position)
         else:
             self.depth += _depth(depth).roundings
         return results
+
+    def exact_in_any_order(
+        self,
+        call: Call,
+        args: Sequence[Array | None],
+        run: Callable[[Sequence[Array | None]], Any],
+    ) -> bool:
+        """Whether partial sums are whole multiples of the same unit and have few enough bits. That
+        one order rounds nowhere may be luck, where a result is much smaller than its terms."""
+        floats = [
+            a
+            for v, a in zip(call.args, args, strict=True)
+            if v is not None and v.type.dtype.is_float
+        ]
+        unit = prod(_unit_of(a) for a in floats if a is not None)
+        sizes = [None if a is None else np.abs(a) if a.dtype.kind == "f" else a for a in args]
+        largest = max(
+            (float(np.max(np.abs(r), initial=0.0)) for r in self.tried(call, run, sizes)),
+            default=0.0,
+        )
+        return largest <= unit / min(unit_roundoff(out.type.dtype) for out in call.outs)
 
     def tried(
         self, call: Call, run: Callable[[Sequence[Array | None]], Any], args: Sequence[Array | None]
@@ -332,6 +355,14 @@ class Disturbed(Wide):
         total = x + (moved - x) * signs + other
         # Infinities are exact: masks of attention add -inf, which no rounding changes.
         return np.asarray(np.where(np.isfinite(total), total, x))
+
+
+def _unit_of(array: Array) -> float:
+    """The largest power of two of which all elements are multiples; 1 of zeros alone."""
+    fractions, exponents = np.frexp(array[np.isfinite(array) & (array != 0)])
+    bits = np.ldexp(np.abs(fractions), 53).astype(np.int64)
+    lowest = np.log2((bits & -bits).astype(np.float64)) + exponents - 53
+    return float(2.0 ** np.min(lowest, initial=np.inf)) if lowest.size else 1.0
 
 
 def _is_quantity(out: Var) -> bool:

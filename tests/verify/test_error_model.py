@@ -106,6 +106,19 @@ def test_exact_sums_are_held_to_one_unit() -> None:
     np.testing.assert_array_equal(bound.allowed, unit_in_last_place(bound.exact, DType.F32))
 
 
+def test_a_sum_that_is_exact_in_one_order_alone_is_not_held_to_one_unit() -> None:
+    """1 - 1 + 2**-26 rounds nowhere, 1 + 2**-26 - 1 is zero."""
+    module = rx.parse("""
+        func @main(%x: f32[1, 3]) {
+          %y: f32[1] = reduce(%x) {axes=[1], keepdims=false, kind="sum"}
+          return %y
+        }""")
+    x = np.array([[1, -1, 2.0**-26]], np.float32)
+    bound = ErrorModel({"": module}, [ModelCall({"x": x}, {})]).bounds(0)["y"]
+    np.testing.assert_array_equal(bound.exact, np.float32(2.0**-26))
+    assert (bound.allowed >= 2.0**-26).all()
+
+
 def test_kernels_that_sum_nothing_are_allowed_their_functions() -> None:
     """As the dump of a schedule has them: the errors of functions reach what reads them, whose own
     units may be far smaller."""
