@@ -31,6 +31,7 @@ from relax_aot.project.board import Board
 from relax_aot.verify.emulate import emulate_cases
 from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.host import host_model
+from relax_aot.verify.index_draws import drawn_inside
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
@@ -150,7 +151,7 @@ def _difference(
     module: Module, board: Board, options: Options, sizes: Sequence[dict[str, int]]
 ) -> Failure | None:
     project = driver.compile_module(module, board, options)
-    for case in cases_of(project.interface, sizes, {}):
+    for case in drawn_inside(project, cases_of(project.interface, sizes, {}), set()):
         ports = zip(project.interface.inputs, case.inputs, strict=True)
         known: KernelResults = {}
         expected = evaluate(module, {p.name: a for p, a in ports}, case.sizes, known)

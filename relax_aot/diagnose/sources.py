@@ -20,6 +20,7 @@ from relax_aot.ir.graph import Module
 from relax_aot.project import Project
 from relax_aot.verify.compare import Difference
 from relax_aot.verify.error_model import ErrorModel, ModelCall
+from relax_aot.verify.index_draws import drawn_inside
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
@@ -43,7 +44,7 @@ def first_source_difference(
     project: Project, outside: OnnxValues, sizes: Sequence[Mapping[str, int]]
 ) -> SourceDifference | None:
     shown = all_values(project.source_module)
-    for case in cases_of(project.interface, sizes, {}):
+    for case in drawn_inside(project, cases_of(project.interface, sizes, {}), set()):
         found = _in_case(shown, project, outside, case)
         if found is not None:
             return found

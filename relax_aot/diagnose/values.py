@@ -27,6 +27,7 @@ from relax_aot.verify.compare import Difference, Tolerance
 from relax_aot.verify.emulate import emulate_cases
 from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.host import StatusError, host_model
+from relax_aot.verify.index_draws import drawn_inside
 from relax_aot.verify.job import named_inputs
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.onnx_values import OnnxValues
@@ -140,6 +141,7 @@ def _on_board(
     try:
         project = driver.compile_module(module, board, options)
         cases = cases_of(project.interface, sizes, inputs)
+        cases = drawn_inside(project, cases, inputs.keys())
         return [row for case in cases for row in rows(project, case)]
     except (DoesNotFit, NoRoom):
         values = module.main.results

@@ -71,17 +71,21 @@ class Depth:
 def depth_of_call(call: Call, sizes: Mapping[str, int], *, vectors: bool = False) -> Depth:
     """The depth of an op's plain loops; a view computes nothing. `vectors`: elementary functions
     may be those for vectors."""
-    op = all_ops()[call.op]
-    if op.view:
+    if all_ops()[call.op].view:
         return Depth()
+    return depth_of(plain_loops(call), sizes, vectors=vectors)
+
+
+def plain_loops(call: Call) -> Kernel:
+    """What an op lowers to; its inputs are the arguments that the call has."""
     buffers = [
         None if arg is None else Buffer(f"x{number}", arg.type.dtype, arg.type.shape)
         for number, arg in enumerate(call.args)
     ]
     outputs = [Buffer(f"y{n}", out.type.dtype, out.type.shape) for n, out in enumerate(call.outs)]
-    builder = KernelBuilder("depth", [b for b in buffers if b is not None], outputs)
-    op.lower(builder, *buffers, *outputs, **dict(call.attrs))
-    return depth_of(builder.finish(), sizes, vectors=vectors)
+    builder = KernelBuilder("loops", [b for b in buffers if b is not None], outputs)
+    all_ops()[call.op].lower(builder, *buffers, *outputs, **dict(call.attrs))
+    return builder.finish()
 
 
 def depth_of(kernel: Kernel, sizes: Mapping[str, int], *, vectors: bool = False) -> Depth:

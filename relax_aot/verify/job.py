@@ -35,6 +35,7 @@ from relax_aot.verify.emulate import emulate_cases, run_cases
 from relax_aot.verify.error_model import ErrorModel, ModelCall
 from relax_aot.verify.figures import Memory, memory_of
 from relax_aot.verify.host import HostModel, StatusError, entries_host, host_model, run_case
+from relax_aot.verify.index_draws import drawn_inside
 from relax_aot.verify.judge import Judge
 from relax_aot.verify.litert_reference import LitertReference
 from relax_aot.verify.onnx_reference import OnnxReference
@@ -258,13 +259,16 @@ def _is_stored(job: Job) -> bool:
 
 
 def _cases(job: Job, program: Program) -> list[Case]:
-    if program.several:
-        return entry_sequences(program, job.at, job.inputs)
     interface = program.shared
-    cases = cases_of(interface, job.at, job.inputs)
-    if _is_stored(job):
-        return cases
-    return sequences_of(interface, cases, job.inputs, chosen=bool(job.at or job.inputs))
+    if program.several:
+        cases = entry_sequences(program, job.at, job.inputs)
+    else:
+        cases = cases_of(interface, job.at, job.inputs)
+        if _is_stored(job):
+            return cases
+        chosen = bool(job.at or job.inputs)
+        cases = sequences_of(interface, cases, job.inputs, chosen=chosen)
+    return drawn_inside(job.projects[0], cases, job.inputs.keys())
 
 
 def _judged(
