@@ -45,6 +45,15 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         HEADER,
+        """count 0..~70
+        kernel @raot_fill_bytes(%value: i8[1]) -> (%out: i8[count]) {
+          for i in 0..count {
+            %out[i] = %value[0]
+          }
+        }""",
+    ),
+    *micro_kernels(
+        HEADER,
         """count 0..~70, step ~1 | 7, %x -3000000..3000000, %by -90000000..90000000
         kernel @raot_quantize_by_s8(%x: f32[count], %by: f32[2]) -> (%out: i8[span(count * step)]) {
           for i in 0..count {

@@ -23,7 +23,8 @@ from relax_aot.ir.loops import (
     Store,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import indexed_by, step_of
+from relax_aot.scheduling.contraction import Weighted, indexed_by, step_of
+from relax_aot.scheduling.epilogue import inlined
 from relax_aot.scheduling.writer import Writer
 
 F32 = DType.F32
@@ -32,9 +33,11 @@ _NO_BIAS: Expr = Lit(-0.0, F32)
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """min(max(sum * scale * factor + bias, low), high), each operation in floats."""
+    """min(max(sum * scale * factor + bias, low), high), each operation in floats. `start`: what is
+    added to the sum as an integer."""
 
     total: Load | Local
+    start: Load | None
     scale: Expr
     factor: Expr
     bias: Expr
@@ -43,8 +46,9 @@ class Scaled:
 
     @property
     def moved_by(self) -> frozenset[str]:
-        """The variables that a scale or a bias depends on."""
-        return indexed_by(self.scale) | indexed_by(self.bias)
+        """The variables that a start, a scale or a bias depends on."""
+        start = indexed_by(self.start) if self.start is not None else frozenset[str]()
+        return start | indexed_by(self.scale) | indexed_by(self.bias)
 
     def operand(self, w: Writer) -> Buffer:
         """The factor and the limits, as micro-kernels read them."""
@@ -71,15 +75,27 @@ def scaled(value: Expr) -> Scaled | None:
     while isinstance(product, Binary) and product.op == "*":
         factors.insert(0, product.right)
         product = product.left
+    start: Load | None = None
     match product:
         case Cast(Load() | Local() as total, DType.F32) if total.dtype is DType.I32:
             pass
+        case Cast(Binary("+", Load() as total, Load() as added), DType.F32) if (
+            total.dtype is DType.I32
+        ):
+            start = added
         case _:
             return None
     if not 1 <= len(factors) <= 2 or not all(map(_is_operand, (*factors, bias))):
         return None
     scale, factor = (*factors, Lit(1.0, F32))[:2]
-    return Scaled(total, scale, factor, bias, low, high) if low <= high else None
+    return Scaled(total, start, scale, factor, bias, low, high) if low <= high else None
+
+
+def scaled_store(found: Weighted) -> Store | None:
+    """The store of floats of sums that have no start yet."""
+    store = inlined(found.after)
+    one = scaled(store.value) if store is not None else None
+    return store if one is not None and one.total == found.sum and one.start is None else None
 
 
 def _is_operand(expr: Expr) -> bool:

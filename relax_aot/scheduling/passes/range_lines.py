@@ -5,7 +5,8 @@ Loops that find the largest magnitude of an array, its greatest value, or its gr
 lowest one, as bits of floats, read lines of contiguous elements. So do loops that multiply each
 element by a factor, add an offset, round halves away from 0 and limit the result to the range of a
 byte. Where compilers make no vectors, loops do so, too, that divide each element and take the
-lowest byte of a sum whose lowest bits are the nearest integer.
+lowest byte of a sum whose lowest bits are the nearest integer. Borders of such bytes are filled
+with one that is computed while the model runs.
 """
 
 from __future__ import annotations
@@ -154,6 +155,31 @@ EXAMPLES = (
             }""",
     ),
     Example(
+        why="a border of a byte that is computed while the model runs",
+        target="mve",
+        before="""
+            kernel @fill(%z: f32[1]) -> (%y: i8[5, 9, 4]) {
+              local zero: f32 = %z[0]
+              for i in 0..5 {
+                for j in 0..9 {
+                  for k in 0..3 {
+                    %y[i, j, k] = cast(zero, i8, wrap)
+                  }
+                }
+              }
+            }""",
+        after="""
+            kernel @fill(...) scratch (%fill: i8[1]) {
+              local zero: f32 = %z[0]
+              %fill[0] = cast(zero, i8, wrap)
+              for i in 0..5 {
+                for j in 0..9 {
+                  micro raot_fill_bytes(%y[i, j, 0], %fill[0]) [3]
+                }
+              }
+            }""",
+    ),
+    Example(
         why="halves to even",
         target="dsp",
         before="""
@@ -172,11 +198,10 @@ def run(module: Module, target: Target) -> Module:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Contiguous lines of `x`: loops over them, and what runs along each."""
+    """Contiguous lines of an array: loops over them, and what runs along each."""
 
     outer: tuple[For, ...]
     inside: tuple[For, ...]
-    x: Load
 
     @property
     def count(self) -> Dim:
@@ -197,7 +222,11 @@ def match(stmt: For, w: Writer, context: Context) -> Emit | None:
     loops, body = counted
     match body:
         case (Store() as store,):
-            return _quantized(loops, store, w) or _divided(loops, store, w, context.target)
+            return (
+                _quantized(loops, store, w)
+                or _divided(loops, store, w, context.target)
+                or _filled(loops, store, w)
+            )
         case (Assign() as one,):
             for name, magnitude in (("peak", True), ("greatest", False)):
                 load = _compared(one, DType.I32, magnitude=magnitude)
@@ -214,9 +243,9 @@ def match(stmt: For, w: Writer, context: Context) -> Emit | None:
     return None
 
 
-def _lines(loops: Sequence[For], x: Load, store: Store | None = None) -> _Lines | None:
+def _lines(loops: Sequence[For], x: Load | Store, store: Store | None = None) -> _Lines | None:
     *outer, line = loops
-    places: list[Load | Store] = [x] if store is None else [x, store]
+    places = [x] if store is None else [x, store]
     if stride(x, line.variable) != 1 or any(
         stride(p, lp.variable) is None for p in places for lp in loops
     ):
@@ -224,7 +253,7 @@ def _lines(loops: Sequence[For], x: Load, store: Store | None = None) -> _Lines 
     inside = [line]
     while outer and all(follow(place, outer[-1], inside[0]) for place in places):
         inside.insert(0, outer.pop())
-    return _Lines(tuple(outer), tuple(inside), x)
+    return _Lines(tuple(outer), tuple(inside))
 
 
 # Ranges
@@ -357,6 +386,27 @@ def _divided(loops: Sequence[For], store: Store, w: Writer, target: Target) -> E
                 f"raot_quantize_row_{'s8' if out.dtype is DType.I8 else 's16'}", out=out, x=line,
                 by=divisor, kept=mask, count=lines.count,
             )  # fmt: skip
+
+    return emit
+
+
+def _filled(loops: Sequence[For], store: Store, w: Writer) -> Emit | None:
+    """A byte that a scalar becomes, in all places."""
+    match store.value:
+        case Cast(Local(), DType.I8) if store.buffer.dtype is DType.I8:
+            lines = _lines(loops, store)
+        case _:
+            return None
+    if lines is None:
+        return None
+
+    def emit() -> None:
+        value = w.buffer("fill", DType.I8, 1)
+        w.add(Store(value, (ZERO,), store.value))
+        with w.nest(lines.outer):
+            w.micro(
+                "raot_fill_bytes", out=moved(store, lines.start), value=value, count=lines.count
+            )
 
     return emit
 

@@ -2,7 +2,7 @@
 """Integer sums in memory that become floats, by a micro-kernel (`scale_sums.h`).
 
 Loops that multiply each sum by a scale and a factor, add a bias and limit the result read lines of
-contiguous sums. A line has one scale and one bias.
+contiguous sums. A line has one scale, one bias and at most one start, which is added to its sums.
 """
 
 from __future__ import annotations
@@ -63,6 +63,26 @@ EXAMPLES = (
             }""",
     ),
     Example(
+        why="a start of each line",
+        target="mve",
+        before="""
+            kernel @scale(%sums: i32[5, 6], %n: i32[5], %s: f32[1]) -> (%y: f32[5, 6]) {
+              for c in 0..5 {
+                for i in 0..6 {
+                  %y[c, i] = (cast((%sums[c, i] + %n[c]), f32, wrap) * %s[0])
+                }
+              }
+            }""",
+        after="""
+            kernel @scale(...) scratch (%by: f32[3], %bias: f32[1]) {
+              %by[0] = 1.0:f32
+              %by[1] = -inf:f32
+              %by[2] = inf:f32
+              %bias[0] = -0.0:f32
+              micro raot_scale_lines_from_f32(...) [5, 6, 6, 1, 6, 0, 0, 1]
+            }""",
+    ),
+    Example(
         why="a scale of each sum",
         target="dsp",
         before="""
@@ -107,27 +127,31 @@ def _emit(w: Writer, loops: list[For], store: Store, found: Scaled, total: Load)
             break
         inside.insert(0, outer.pop())
         count = count * inside[0].stop
-    lines, steps = ONE, [ZERO] * 4
+    operands = [one for one in (found.scale, found.bias, found.start) if one is not None]
+    lines, steps = ONE, [ZERO] * (2 + len(operands))
     if outer and _has_lines(outer[-1].variable, found, places):
         lines, along = outer[-1].stop, outer[-1].variable
         steps = [step_of(place, along) for place in places]
-        steps += [step_along(operand, along) for operand in (found.scale, found.bias)]
+        steps += [step_along(operand, along) for operand in operands]
         inside.append(outer.pop())
     by = found.operand(w)
     scale, bias = in_memory(w, found.scale, "scale"), in_memory(w, found.bias, "bias")
     first: dict[str, Dim] = {loop.variable: ZERO for loop in inside}
-    names = ("line_step", "sum_line", "scale_step", "bias_step")
+    names = ("line_step", "sum_line", "scale_step", "bias_step", "start_step")[: len(steps)]
+    start = {} if found.start is None else {"start": moved(found.start, first)}
     with w.nest(outer):
         w.micro(
-            "raot_scale_lines_f32", out=moved(store, first), sums=moved(total, first),
-            scale=moved(scale, first), bias=moved(bias, first), by=by, lines=lines, count=count,
-            step=step_of(store, line.variable), **dict(zip(names, steps, strict=True)),
+            f"raot_scale_lines{'_from' if start else ''}_f32", out=moved(store, first),
+            sums=moved(total, first), **start, scale=moved(scale, first), bias=moved(bias, first),
+            by=by, lines=lines, count=count, step=step_of(store, line.variable),
+            **dict(zip(names, steps, strict=True)),
         )  # fmt: skip
 
 
 def _has_lines(variable: str, found: Scaled, places: Sequence[Load | Store]) -> bool:
     """Whether scales and biases are contiguous along a loop, or the same in all iterations."""
-    operands = [one for one in (found.scale, found.bias) if isinstance(one, Load)]
+    every = (found.scale, found.bias, found.start)
+    operands = [one for one in every if isinstance(one, Load)]
     if any(stride(place, variable) is None for place in (*places, *operands)):
         return False
     return all(step_along(one, variable) in (ZERO, ONE) for one in operands)

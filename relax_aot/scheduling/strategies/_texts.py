@@ -73,6 +73,9 @@ MATMUL = _matmul(9, 12)
 NARROW_MATMUL = _matmul(5, 7)
 DEPTHWISE = _depthwise("f32", 3, "f32 = 0.0:f32", "fma($x, %w[c, k, l], sum)", "sum")
 DEPTHWISE_INTEGER = _depthwise("i8", 3, *_BYTES)
+DEPTHWISE_FLOATS = DEPTHWISE_INTEGER.replace("(%y: i8", "(%y: f32").replace(
+    _BYTES[2], "(cast(sum, f32, wrap) * %scale[c])"
+)
 LONG_WINDOWS = _depthwise("i8", 5, *_BYTES)
 LONGER_WINDOWS = _depthwise("i8", 7, *_BYTES)
 

@@ -67,8 +67,6 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Two positions and four channels at a time."""
     if found.channel is None or not found.fits_bytes or not found.has_depth(context.constants):
         return None
-    if found.taken is not None:  # sums start with numbers that are packed with the weights
-        return None
     order, roles = _in_place_order(found), None
     if order is None or _slack(found) != 0:
         roles = roles_on_axis(found)
@@ -84,6 +82,8 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
         one, rest = None, found
     kept = 0 if context.lean else SUMS
     floats = _floats(found) if one is None else None
+    if found.taken is not None and floats is None:  # other sums start with packed numbers
+        return None
     return _Pairs(found, w, order, roles, one, rest, floats, kept).emit
 
 
@@ -118,7 +118,7 @@ def _floats(found: Weighted) -> _Floats | None:
     loop over positions."""
     store = inlined(found.after)
     scale = scaled(store.value) if store is not None else None
-    if store is None or scale is None or scale.total != found.sum:
+    if store is None or scale is None or scale.total != found.sum or scale.start is not None:
         return None
     moving = scale.moved_by | indexed_by(scale.factor)
     last = {loop.variable for loop in found.positions[-1:]}
@@ -196,6 +196,7 @@ class _Pairs:
             width = self.groups * 4 * len(one.numbers)
             self.scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, width))
             w.constant(Packed(self.scales, partial(_scales, self, one)))
+        self.starts = None if found.taken is None else pack.packed_starts(w, found.flip)
         self.sums = w.buffer("sums", DType.I32, (self.size + 1) // 2 * self.part * 8)
         if roles is not None:
             self.piece = prod(found.counts[at] for at in roles.inner)
@@ -262,11 +263,14 @@ class _Pairs:
         scale, bias = (in_memory(w, operand, name) for operand, name in operands)
         out_step = step_of(floats.store, self.last) * self.phases if self.last else ZERO
         with self._sums(tile, windows) as (first, _, channels):
-            here = {**at, own: first * 4}
+            here, start = {**at, own: first * 4}, {}
+            if self.starts is not None:
+                start = {"start": self.pack.first(self.starts, first * 4)}
             w.micro(
-                "raot_scale_nhwc_f32", out=moved(floats.store, here), sums=self.sums,
-                scale=moved(scale, here), bias=moved(bias, here), by=by, channels=channels,
-                positions=tile.count, out_step=out_step, channel_step=step_of(floats.store, own),
+                f"raot_scale_nhwc{'_from' if start else ''}_f32", out=moved(floats.store, here),
+                sums=self.sums, **start, scale=moved(scale, here), bias=moved(bias, here), by=by,
+                channels=channels, positions=tile.count, out_step=out_step,
+                channel_step=step_of(floats.store, own),
                 scale_step=step_along(scaled.scale, own), bias_step=step_along(scaled.bias, own),
             )  # fmt: skip
 
@@ -347,12 +351,13 @@ def _in_lanes(p: _Pairs, values: Array) -> Array:
 
 
 def _stream(p: _Pairs, data: Arrays) -> Array:
-    """Of each four channels: their starts, twice, and blocks of their weights."""
+    """Of each four channels: their starts, twice (0 where they are known while the model runs), and
+    blocks of their weights."""
     shape, steps = (*p.pack.lead, p.groups), -(-p.found.depth // BLOCK)
     matrix = _in_lanes(p, p.pack.matrix(data)).astype(np.int8)
     layout = permuted(p.pack.lead, (p.groups, steps, 4, BLOCK), (0, 2, 1, 3))
     blocks = layout.pack(padded(matrix, (*matrix.shape[:-1], steps * BLOCK)))
-    starts = _in_lanes(p, p.pack.starts(data, p.found.flip))
+    starts = _in_lanes(p, p.pack.starts(data, p.found.flip) * (p.found.taken is None))
     parts = [starts.astype(np.int32), starts.astype(np.int32), blocks.view(np.int32)]
     return np.concatenate([part.reshape(*shape, -1) for part in parts], axis=-1)
 

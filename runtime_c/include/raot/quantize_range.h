@@ -10,6 +10,7 @@
  * byte of the bits of the quotient plus 1.5 * 2^23; 0 where kept[0] is 0, not -1
  *     raot_quantize_row_s16 the same with x[i] * by[0] and the two lowest bytes
  *     raot_product_peak_f32 products[i] = x[i] * factors[i], and the bits of the largest magnitude
+ *     raot_fill_bytes     out[i] = value[0]
  *     raot_quantize_by_s8 out[i * step] = x[i] * by[0] + by[1], rounded to nearest, halves away
  *                         from 0, and saturated. NaN becomes 0
  *
@@ -23,6 +24,7 @@
 #include <stdint.h>
 
 #include "convert.h"
+#include "copy.h"
 #include "ieee.h"
 #include "mve.h"
 
@@ -35,38 +37,67 @@ static inline uint32_t raot_magnitude_above(float x, uint32_t bits)
 }
 
 #if defined(RAOT_MVE_F32)
-#define RAOT_PEAK(bits)                                                     \
-    uint32x4_t most = vdupq_n_u32(0u);                                      \
+/* Compilers make no loops that end with predicated elements of 32 bits and keep their counts in lr.
+   `MOST` reads four floats from q0. */
+#if defined(RAOT_ASM_INLINE)
+/* clang-format off */
+#define RAOT_RANGE_LOOP(MOST, ...)                                               \
+    __asm volatile("wlstp.32 lr, %[count], 2f\n"                                 \
+                   "1: vldrw.32 q0, [%[x]], #16\n" MOST "letp lr, 1b\n"          \
+                   "2:\n"                                                        \
+                   : [x] "+r"(x), __VA_ARGS__                                    \
+                   : [count] "r"(count)                                          \
+                   : "lr", "s0", "s1", "s2", "s3", "memory")
+#define RAOT_QUANTIZE_LOOP(STORE)                                                              \
+    __asm volatile("wlstp.32 lr, %[count], 2f\n"                                               \
+                   "1: vldrw.32 q0, [%[x]], #16\n vmul.f32 q0, q0, %[factor]\n"               \
+                   "vadd.f32 q0, q0, %[offset]\n vcvta.s32.f32 q0, q0\n"                      \
+                   "vqmovnb.s32 q0, q0\n vqmovnb.s16 q0, q0\n" STORE "letp lr, 1b\n"          \
+                   "2:\n"                                                                      \
+                   : [x] "+r"(x), [out] "+r"(out)                                              \
+                   : [count] "r"(count), [factor] "r"(factor), [offset] "r"(offset),           \
+                     [step] "r"(4 * step), [apart] "w"(apart)                                  \
+                   : "lr", "s0", "s1", "s2", "s3", "memory")
+/* clang-format on */
+#endif
+#if defined(RAOT_ASM_INLINE)
+#define RAOT_PEAK_VECTORS \
+    RAOT_RANGE_LOOP("vshl.i32 q0, q0, #1\n vmax.u32 %q[most], %q[most], q0\n", [most] "+w"(most));
+#define RAOT_GREATEST_VECTORS \
+    RAOT_RANGE_LOOP("vmax.s32 %q[high], %q[high], q0\n", [high] "+w"(high));
+#define RAOT_RANGE_VECTORS                                                               \
+    RAOT_RANGE_LOOP("vmax.s32 %q[high], %q[high], q0\n vmax.u32 %q[low], %q[low], q0\n", \
+                    [high] "+w"(high), [low] "+w"(low));
+#define RAOT_QUANTIZE_VECTORS                                                           \
+    if (step == 1) {                                                                    \
+        RAOT_QUANTIZE_LOOP("vstrb.32 q0, [%[out]], #4\n");                              \
+    } else {                                                                            \
+        RAOT_QUANTIZE_LOOP("vstrb.32 q0, [%[out], %q[apart]]\n add %[out], %[step]\n"); \
+    }
+#else
+#define RAOT_PEAK_VECTORS                                                   \
     for (; count > 0; count -= 4) {                                         \
         const mve_pred16_t some = vctp32q((uint32_t)count);                 \
         const uint32x4_t by = vreinterpretq_u32_f32(vldrwq_z_f32(x, some)); \
         most = vmaxq_u32(most, vshlq_n_u32(by, 1));                         \
         x += 4;                                                             \
-    }                                                                       \
-    bits = vmaxvq_u32(0u, most) >> 1;
-#define RAOT_GREATEST(bits)                                   \
-    int32x4_t high = vdupq_n_s32(0);                          \
+    }
+#define RAOT_GREATEST_VECTORS                                 \
     for (; count > 0; count -= 4) {                           \
         const mve_pred16_t some = vctp32q((uint32_t)count);   \
         const float32x4_t value = vldrwq_z_f32(x, some);      \
         high = vmaxq_s32(high, vreinterpretq_s32_f32(value)); \
         x += 4;                                               \
-    }                                                         \
-    bits = vmaxvq_s32(0, high);
-#define RAOT_RANGE(greatest, lowest)                          \
-    int32x4_t high = vdupq_n_s32(0);                          \
-    uint32x4_t low = vdupq_n_u32(0u);                         \
+    }
+#define RAOT_RANGE_VECTORS                                    \
     for (; count > 0; count -= 4) {                           \
         const mve_pred16_t some = vctp32q((uint32_t)count);   \
         const float32x4_t value = vldrwq_z_f32(x, some);      \
         high = vmaxq_s32(high, vreinterpretq_s32_f32(value)); \
         low = vmaxq_u32(low, vreinterpretq_u32_f32(value));   \
         x += 4;                                               \
-    }                                                         \
-    greatest = vmaxvq_s32(0, high);                           \
-    lowest = vmaxvq_u32(0u, low);
-#define RAOT_QUANTIZE_BY                                                                           \
-    const uint32x4_t apart = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)step);                     \
+    }
+#define RAOT_QUANTIZE_VECTORS                                                                      \
     const int32x4_t low = vdupq_n_s32(INT8_MIN);                                                   \
     const int32x4_t high = vdupq_n_s32(INT8_MAX);                                                  \
     for (; count > 0; count -= 4) {                                                                \
@@ -77,6 +108,24 @@ static inline uint32_t raot_magnitude_above(float x, uint32_t bits)
         x += 4;                                                                                    \
         out += 4 * step;                                                                           \
     }
+#endif
+#define RAOT_PEAK(bits)                \
+    uint32x4_t most = vdupq_n_u32(0u); \
+    RAOT_PEAK_VECTORS                  \
+    bits = vmaxvq_u32(0u, most) >> 1;
+#define RAOT_GREATEST(bits)          \
+    int32x4_t high = vdupq_n_s32(0); \
+    RAOT_GREATEST_VECTORS            \
+    bits = vmaxvq_s32(0, high);
+#define RAOT_RANGE(greatest, lowest)  \
+    int32x4_t high = vdupq_n_s32(0);  \
+    uint32x4_t low = vdupq_n_u32(0u); \
+    RAOT_RANGE_VECTORS                \
+    greatest = vmaxvq_s32(0, high);   \
+    lowest = vmaxvq_u32(0u, low);
+#define RAOT_QUANTIZE_BY                                                       \
+    const uint32x4_t apart = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)step); \
+    RAOT_QUANTIZE_VECTORS
 #else
 #if defined(RAOT_ASM_THUMB) && defined(RAOT_DSP) && defined(__ARM_FP) && (__ARM_FP & 4)
 #define RAOT_QUANTIZE_RANGE_BLOCKS 1
@@ -339,6 +388,32 @@ raot_quantize_by_s8(int8_t *out, const float *x, const float *by, int32_t count,
     const float factor = by[0];
     const float offset = by[1];
     RAOT_QUANTIZE_BY
+}
+
+__attribute__((noinline, unused)) static void raot_fill_bytes(int8_t *out, const int8_t *value,
+                                                              int32_t count)
+{
+#if defined(RAOT_MVE)
+    const int8x16_t all = vdupq_n_s8(*value);
+    for (; count > 0; count -= 16) {
+        vstrbq_p_s8(out, all, vctp8q((uint32_t)count));
+        out += 16;
+    }
+#else
+    const uint32_t four = (uint32_t)(uint8_t)*value * 0x01010101u;
+    /*@ loop unroll 4096; */
+    for (; count >= 16; count -= 16) {
+        RAOT_COPY(out, &four, sizeof four);
+        RAOT_COPY(out + 4, &four, sizeof four);
+        RAOT_COPY(out + 8, &four, sizeof four);
+        RAOT_COPY(out + 12, &four, sizeof four);
+        out += 16;
+    }
+    /*@ loop unroll 4096; */
+    for (; count > 0; count--) {
+        *out++ = *value;
+    }
+#endif
 }
 
 __attribute__((noinline, unused)) static void raot_quantize_row_s8(int8_t *out, const float *x,

@@ -4,7 +4,8 @@
  *
  *     raot_scale_lines_f32   lines with a scale and a bias each, or the same ones (a step of 0)
  *     raot_scale_nhwc_f32    the sums of multiply_nhwc.h in natural order, by channel
- *     raot_scale_columns_f32   sum * a scale of the row * a scale of the column, without limits
+ *     raot_scale_lines_from_f32, raot_scale_nhwc_from_f32   the same of sums plus `start`, which
+ * wrap raot_scale_columns_f32   sum * a scale of the row * a scale of the column, without limits
  *
  * Each operation is rounded. NaN is not limited. Limits are not NaN.
  */
@@ -22,13 +23,23 @@ static inline float raot_scale_sum(int32_t sum, float scale, float bias, const f
     return raot_at_mostf(raot_at_leastf((float)sum * scale * by[0] + bias, by[1]), by[2]);
 }
 
+static inline float raot_scale_sum_from(int32_t sum, int32_t start, float scale, float bias,
+                                        const float *by)
+{
+    return raot_scale_sum((int32_t)((uint32_t)sum + (uint32_t)start), scale, bias, by);
+}
+
 #if defined(RAOT_MVE_F32)
-/* Some of four floats from `sums` on, `apart` from each other. */
+/* Some of four floats from `sums` on, `apart` from each other; `from`: whether their starts are not
+ * all 0. */
 __attribute__((always_inline)) static inline void
 raot_scale_some(float *out, const int32_t *sums, float32x4_t scale, float32x4_t bias,
-                const float *by, uint32x4_t apart, mve_pred16_t some)
+                int32x4_t start, const int from, const float *by, uint32x4_t apart,
+                mve_pred16_t some)
 {
-    float32x4_t x = vmulq_f32(vcvtq_f32_s32(vldrwq_z_s32(sums, some)), scale);
+    const int32x4_t all = vldrwq_z_s32(sums, some);
+    const int32x4_t sum = from ? vaddq_s32(all, start) : all;
+    float32x4_t x = vmulq_f32(vcvtq_f32_s32(sum), scale);
     x = vaddq_f32(vmulq_n_f32(x, by[0]), bias);
     x = vdupq_m_n_f32(x, by[1], vcmpleq_n_f32(x, by[1]));
     x = vdupq_m_n_f32(x, by[2], vcmpgeq_n_f32(x, by[2]));
@@ -38,49 +49,61 @@ raot_scale_some(float *out, const int32_t *sums, float32x4_t scale, float32x4_t 
 #if defined(RAOT_ASM_INLINE)
 /* Compilers copy predicates between registers. Steps are in bytes. */
 /* clang-format off */
-#define RAOT_SCALE_VECTORS(MOST)                                                                 \
+#define RAOT_SCALE_LEAST "vpt.f32 le, q0, %[low]\n vdupt.32 q0, %[low]\n"
+#define RAOT_SCALE_MOST "vpt.f32 ge, q0, %[high]\n vdupt.32 q0, %[high]\n"
+#define RAOT_SCALE_VECTORS(FROM, LIMITED)                                                      \
     __asm volatile(                                                                           \
         "wls lr, %[count], 2f\n"                                                              \
-        "1:\n vldrw.32 q0, [%[sums]]\n add %[sums], %[sums], %[next]\n"                       \
+        "1:\n vldrw.32 q0, [%[sums]]\n add %[sums], %[sums], %[next]\n" FROM                  \
         "vcvt.f32.s32 q0, q0\n vmul.f32 q0, q0, %q[scale]\n vmul.f32 q0, q0, %[by]\n"         \
-        "vadd.f32 q0, q0, %q[bias]\n vpt.f32 le, q0, %[low]\n vdupt.32 q0, %[low]\n" MOST     \
+        "vadd.f32 q0, q0, %q[bias]\n" LIMITED                                                 \
         "vstrw.32 q0, [%[out], %q[apart], uxtw #2]\n add %[out], %[out], %[step]\n le lr, 1b\n" \
         "2:\n"                                                                                \
         : [out] "+r"(out), [sums] "+r"(sums)                                                  \
         : [count] "r"(count), [next] "r"(4 * next), [step] "r"(4 * step), [by] "r"(by[0]),    \
-          [low] "r"(by[1]), [high] "r"(by[2]), [scale] "w"(scale), [bias] "w"(bias),          \
-          [apart] "w"(apart)                                                                  \
+          [low] "r"(by[1]), [high] "r"(by[2]), [scale] "w"(scale),                      \
+          [bias] "w"(bias), [apart] "w"(apart), [start] "w"(start)                \
         : "lr", "s0", "s1", "s2", "s3", "cc", "memory")
+#define RAOT_SCALE_VECTORS_OF(FROM)                                \
+    if (by[2] < RAOT_INFINITY) {                                   \
+        RAOT_SCALE_VECTORS(FROM, RAOT_SCALE_LEAST RAOT_SCALE_MOST); \
+    } else if (by[1] > -RAOT_INFINITY) {                           \
+        RAOT_SCALE_VECTORS(FROM, RAOT_SCALE_LEAST);                \
+    } else {                                                       \
+        RAOT_SCALE_VECTORS(FROM, "");                              \
+    }
 /* clang-format on */
 #endif
 
 /* `count` times four floats: of sums that are `next` apart, `step` apart. */
 __attribute__((always_inline)) static inline void
 raot_scale_vectors(float *out, const int32_t *sums, float32x4_t scale, float32x4_t bias,
-                   const float *by, int32_t count, int32_t next, int32_t step, uint32x4_t apart)
+                   int32x4_t start, const int from, const float *by, int32_t count, int32_t next,
+                   int32_t step, uint32x4_t apart)
 {
 #if defined(RAOT_ASM_INLINE)
-    if (by[2] < RAOT_INFINITY) {
-        RAOT_SCALE_VECTORS("vpt.f32 ge, q0, %[high]\n vdupt.32 q0, %[high]\n");
+    if (from) {
+        RAOT_SCALE_VECTORS_OF("vadd.i32 q0, q0, %q[start]\n")
     } else {
-        RAOT_SCALE_VECTORS("");
+        RAOT_SCALE_VECTORS_OF("")
     }
 #else
     for (; count > 0; count--) {
-        raot_scale_some(out, sums, scale, bias, by, apart, vctp32q(4u));
+        raot_scale_some(out, sums, scale, bias, start, from, by, apart, vctp32q(4u));
         sums += next;
         out += step;
     }
 #endif
 }
-#define RAOT_SCALE_LINE                                                                        \
-    const uint32x4_t apart = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)step);                 \
-    const float32x4_t own = vdupq_n_f32(*scale);                                               \
-    const float32x4_t add = vdupq_n_f32(*bias);                                                \
-    raot_scale_vectors(out, sums, own, add, by, count / 4, 4, 4 * step, apart);                \
-    if (count % 4 != 0) {                                                                      \
-        raot_scale_some(out + count / 4 * 4 * step, sums + count / 4 * 4, own, add, by, apart, \
-                        vctp32q((uint32_t)(count % 4)));                                       \
+#define RAOT_SCALE_LINE(FROM, START, SUM)                                                        \
+    const uint32x4_t apart = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)step);                   \
+    const float32x4_t own = vdupq_n_f32(*scale);                                                 \
+    const float32x4_t add = vdupq_n_f32(*bias);                                                  \
+    const int32x4_t begin = vdupq_n_s32(START);                                                  \
+    raot_scale_vectors(out, sums, own, add, begin, FROM, by, count / 4, 4, 4 * step, apart);     \
+    if (count % 4 != 0) {                                                                        \
+        raot_scale_some(out + count / 4 * 4 * step, sums + count / 4 * 4, own, add, begin, FROM, \
+                        by, apart, vctp32q((uint32_t)(count % 4)));                              \
     }
 #else
 #if defined(RAOT_ASM_THUMB) && defined(RAOT_DSP) && defined(__ARM_FP) && (__ARM_FP & 4)
@@ -184,13 +207,15 @@ static inline uint32_t raot_scale_limited(float *out, const int32_t *sums, int l
                raot_scale_limited(out, sums, by[1] == 0.0f, by[2] < RAOT_INFINITY, sizes) == 0u)
 #endif
 
-#define RAOT_SCALE_LINE                                             \
-    for (int32_t i = 0; i < count; i++) {                           \
-        out[i * step] = raot_scale_sum(sums[i], *scale, *bias, by); \
+#define RAOT_SCALE_LINE(FROM, START, SUM) \
+    for (int32_t i = 0; i < count; i++) { \
+        out[i * step] = SUM(sums[i]);     \
     }
 #endif
+#define RAOT_SCALE_LINE_SUM(X) raot_scale_sum(X, *scale, *bias, by)
+#define RAOT_SCALE_LINE_SUM_FROM(X) raot_scale_sum_from(X, *start, *scale, *bias, by)
 
-/* Sizes of the function below, by name. */
+/* Sizes of the functions below, by name. */
 struct raot_scale_lines {
     int32_t lines;
     int32_t count;
@@ -199,6 +224,16 @@ struct raot_scale_lines {
     int32_t sum_line;
     int32_t scale_step;
     int32_t bias_step;
+};
+struct raot_scale_lines_from {
+    int32_t lines;
+    int32_t count;
+    int32_t line_step;
+    int32_t step;
+    int32_t sum_line;
+    int32_t scale_step;
+    int32_t bias_step;
+    int32_t start_step;
 };
 
 __attribute__((noinline, unused)) static void
@@ -218,7 +253,7 @@ raot_scale_lines_f32_unpacked(float *out, const int32_t *sums, const float *scal
     }
 #endif
     for (int32_t j = lines; j > 0; j--) {
-        RAOT_SCALE_LINE
+        RAOT_SCALE_LINE(0, 0, RAOT_SCALE_LINE_SUM)
         if (j > 1) {
             out += line_step;
             sums += sum_line;
@@ -233,7 +268,30 @@ raot_scale_lines_f32_unpacked(float *out, const int32_t *sums, const float *scal
                                   (sizes)->line_step, (sizes)->step, (sizes)->sum_line,       \
                                   (sizes)->scale_step, (sizes)->bias_step)
 
-/* Sizes of the function below, by name. */
+__attribute__((noinline, unused)) static void raot_scale_lines_from_f32_unpacked(
+    float *out, const int32_t *sums, const int32_t *start, const float *scale, const float *bias,
+    const float *by, int32_t lines, int32_t count, int32_t line_step, int32_t step,
+    int32_t sum_line, int32_t scale_step, int32_t bias_step, int32_t start_step)
+{
+    for (int32_t j = lines; j > 0; j--) {
+        RAOT_SCALE_LINE(1, *start, RAOT_SCALE_LINE_SUM_FROM)
+        if (j > 1) {
+            out += line_step;
+            sums += sum_line;
+            scale += scale_step;
+            bias += bias_step;
+            start += start_step;
+        }
+    }
+}
+
+#define raot_scale_lines_from_f32(out, sums, start, scale, bias, by, sizes)                        \
+    raot_scale_lines_from_f32_unpacked(out, sums, start, scale, bias, by, (sizes)->lines,          \
+                                       (sizes)->count, (sizes)->line_step, (sizes)->step,          \
+                                       (sizes)->sum_line, (sizes)->scale_step, (sizes)->bias_step, \
+                                       (sizes)->start_step)
+
+/* Sizes of the functions below, by name. */
 struct raot_scale_nhwc {
     int32_t channels;
     int32_t positions;
@@ -243,28 +301,32 @@ struct raot_scale_nhwc {
     int32_t bias_step;
 };
 
-__attribute__((noinline, unused)) static void
-raot_scale_nhwc_f32_unpacked(float *out, const int32_t *sums, const float *scale, const float *bias,
-                             const float *by, int32_t channels, int32_t positions, int32_t out_step,
-                             int32_t channel_step, int32_t scale_step, int32_t bias_step)
+/* `start` is null for sums that start with 0. */
+__attribute__((always_inline)) static inline void
+raot_scale_nhwc(float *out, const int32_t *sums, const int32_t *start, const float *scale,
+                const float *bias, const float *by, int32_t channels, int32_t positions,
+                int32_t out_step, int32_t channel_step, int32_t scale_step, int32_t bias_step)
 {
     const int32_t pair = (channels + 3) / 4 * 8;
 #if defined(RAOT_MVE_F32)
-    const uint32x4_t apart = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)channel_step);
-    const uint32x4_t scales = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)scale_step);
-    const uint32x4_t biases = vmulq_n_u32(vidupq_n_u32(0u, 1), (uint32_t)bias_step);
+    const uint32x4_t each = vidupq_n_u32(0u, 1);
+    const uint32x4_t apart = vmulq_n_u32(each, (uint32_t)channel_step);
+    const uint32x4_t scales = vmulq_n_u32(each, (uint32_t)scale_step);
+    const uint32x4_t biases = vmulq_n_u32(each, (uint32_t)bias_step);
 
     for (int32_t n = 0; n < channels; n += 4) {
         const mve_pred16_t some = vctp32q((uint32_t)(channels - n));
         const float32x4_t own = vldrwq_gather_shifted_offset_z_f32(scale, scales, some);
         const float32x4_t add = vldrwq_gather_shifted_offset_z_f32(bias, biases, some);
+        const int32x4_t begin = start ? vldrwq_z_s32(start + n, some) : vdupq_n_s32(0);
         const int32_t whole = channels - n < 4 ? 0 : positions;
-        raot_scale_vectors(out, sums, own, add, by, (whole + 1) / 2, pair, 2 * out_step, apart);
-        raot_scale_vectors(out + out_step, sums + 4, own, add, by, whole / 2, pair, 2 * out_step,
-                           apart);
+        raot_scale_vectors(out, sums, own, add, begin, start != 0, by, (whole + 1) / 2, pair,
+                           2 * out_step, apart);
+        raot_scale_vectors(out + out_step, sums + 4, own, add, begin, start != 0, by, whole / 2,
+                           pair, 2 * out_step, apart);
         for (int32_t p = whole; p < positions; p++) {
-            raot_scale_some(out + p * out_step, sums + p / 2 * pair + p % 2 * 4, own, add, by,
-                            apart, some);
+            raot_scale_some(out + p * out_step, sums + p / 2 * pair + p % 2 * 4, own, add, begin,
+                            start != 0, by, apart, some);
         }
         out += 4 * channel_step;
         sums += 8;
@@ -275,17 +337,41 @@ raot_scale_nhwc_f32_unpacked(float *out, const int32_t *sums, const float *scale
     for (int32_t p = 0; p < positions; p++) {
         for (int32_t n = 0; n < channels; n++) {
             const int32_t at = p / 2 * pair + n / 4 * 8 + p % 2 * 4 + n % 4;
-            out[p * out_step + n * channel_step] =
-                raot_scale_sum(sums[at], scale[n * scale_step], bias[n * bias_step], by);
+            out[p * out_step + n * channel_step] = raot_scale_sum_from(
+                sums[at], start ? start[n] : 0, scale[n * scale_step], bias[n * bias_step], by);
         }
     }
 #endif
+}
+
+__attribute__((noinline, unused)) static void
+raot_scale_nhwc_f32_unpacked(float *out, const int32_t *sums, const float *scale, const float *bias,
+                             const float *by, int32_t channels, int32_t positions, int32_t out_step,
+                             int32_t channel_step, int32_t scale_step, int32_t bias_step)
+{
+    raot_scale_nhwc(out, sums, (const int32_t *)0, scale, bias, by, channels, positions, out_step,
+                    channel_step, scale_step, bias_step);
 }
 
 #define raot_scale_nhwc_f32(out, sums, scale, bias, by, sizes)                                 \
     raot_scale_nhwc_f32_unpacked(out, sums, scale, bias, by, (sizes)->channels,                \
                                  (sizes)->positions, (sizes)->out_step, (sizes)->channel_step, \
                                  (sizes)->scale_step, (sizes)->bias_step)
+
+__attribute__((noinline, unused)) static void
+raot_scale_nhwc_from_f32_unpacked(float *out, const int32_t *sums, const int32_t *start,
+                                  const float *scale, const float *bias, const float *by,
+                                  int32_t channels, int32_t positions, int32_t out_step,
+                                  int32_t channel_step, int32_t scale_step, int32_t bias_step)
+{
+    raot_scale_nhwc(out, sums, start, scale, bias, by, channels, positions, out_step, channel_step,
+                    scale_step, bias_step);
+}
+
+#define raot_scale_nhwc_from_f32(out, sums, start, scale, bias, by, sizes)        \
+    raot_scale_nhwc_from_f32_unpacked(                                            \
+        out, sums, start, scale, bias, by, (sizes)->channels, (sizes)->positions, \
+        (sizes)->out_step, (sizes)->channel_step, (sizes)->scale_step, (sizes)->bias_step)
 
 struct raot_scale_columns {
     int32_t rows;
