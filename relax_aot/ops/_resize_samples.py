@@ -48,6 +48,18 @@ def samples_of(rng: np.random.Generator) -> list[Sample]:
         case((1, 1, 6), (1, 1, 9), mode="nearest", rounding=rounding, transform="asymmetric")
         for rounding in ROUNDING[:4]
     ]
+    repeated = [
+        case((1, 2, 3, 4), (1, 2, 6, 12), mode="nearest", transform=transform, rounding=rounding,
+             scales=scales)
+        for transform, rounding, scales in (
+            ("half_pixel", "round_prefer_floor", (0.0, 0.0, 2.0, 3.0)),
+            ("pytorch_half_pixel", "round_prefer_ceil", (0.0,) * 4),
+            ("half_pixel_symmetric", "round_prefer_floor", (1.0, 1.0, 2.0, 3.0)),
+            ("asymmetric", "floor", (1.0, 1.0, 2.0, 3.0)),
+            ("asymmetric", "round_prefer_ceil", (0.0,) * 4),
+            ("asymmetric", "floor", (1.0, 1.0, 2.0, 3.2)),
+        )
+    ]  # fmt: skip
     return [
         *plain,
         *nearest,
@@ -65,6 +77,7 @@ def samples_of(rng: np.random.Generator) -> list[Sample]:
             for mode in ("nearest", "linear", "cubic")
         ),
         *_scaled_samples(rng),
+        *repeated,
     ]  # fmt: skip
 
 

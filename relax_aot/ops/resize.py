@@ -13,14 +13,19 @@ evaluator and ONNX Runtime disagree, this op follows ONNX Runtime:
 - `half_pixel_symmetric` computes in double and rounds once to f32.
 
 docs/reference/where_sources_disagree.md lists the other sources.
+
+The samples of an axis and their shares are computed once, in tables, if their number is known.
+Where `nearest` repeats each element, each is read once and stored several times, which is the same
+below 2^23 elements, as long as coordinates are exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
+from itertools import product
 
 import numpy as np
 
@@ -96,39 +101,161 @@ def _lower(
     given_scales = [_scale(attrs, i, x, y, factors) for i in range(x.rank)]
     exact = [not (scale or factors is not None or attrs.policy) for scale in attrs.scales]
     axes = _resized(x, y, given_scales, exact, antialias=attrs.antialias)
+    ends = [_region(axis.number, region, attrs.roi, x.rank) for axis in axes]
     work = x.dtype if x.dtype.is_float else DType.F32
-    with ExitStack() as stack:
-        places: list[Dim] = []
-        positions: list[Local] = []
-        for i, size in enumerate(y.shape):
-            (at,) = stack.enter_context(k.loops(size))
-            places.append(at)
-            for axis in axes:
-                if axis.number == i:
-                    bounds = _region(i, region, attrs.roi, x.rank)
-                    positions.append(_center(k, at, axis, attrs.mode, attrs.transform, bounds))
-        with ExitStack() as taps:
-            crops = attrs.transform == "tf_crop_and_resize" and axes
-            outside = _outside(axes, positions) if crops else None
-            index = list(places)
-            weight: Expr | None = None
-            total = None if attrs.mode == "nearest" else k.local("total", work, 0.0)
-            for axis, position in zip(axes, positions, strict=True):
-                if attrs.mode == "nearest":
-                    index[axis.number] = _nearest(k, position, axis, attrs.rounding)
-                else:
-                    index[axis.number], w = _tap(attrs, k, taps, position, axis, work)
-                    weight = w if weight is None else k.local("weight", work, weight * w)
+    tables = [_table(attrs, k, axis, own, work) for axis, own in zip(axes, ends, strict=True)]
+    times = {axis.number: _repeats(attrs, axis) for axis in axes}
+    sizes = [
+        (x.shape[i], Dim.of(times[i])) if times.get(i) else (size,)
+        for i, size in enumerate(y.shape)
+    ]
+    with k.loops(*(size for part in sizes for size in part)) as at:
+        index, places = _places(sizes, at)
+        outside: Expr | None = None
+        if attrs.transform == "tf_crop_and_resize" and axes:
+            own = [_center(k, places[axis.number], axis, attrs, end)
+                   for axis, end in zip(axes, ends, strict=True)]  # fmt: skip
+            outside = _outside(axes, own)
+        if attrs.mode == "nearest":
+            for axis, table in zip(axes, tables, strict=True):
+                if table is not None:
+                    near = table.sample(k, axis, places[axis.number], Dim.of(0))
+                    index[axis.number] = near
             value: Expr = x[tuple(index)]
-            if total is not None:
-                part = value if x.dtype is work else Cast(value, work)
-                k.assign(total, total + (part if weight is None else part * weight))
-        if total is not None:
-            value = total if x.dtype is work else Cast(total, x.dtype, "saturate")
+        else:
+            value = _mixed(attrs, k, x, places, list(zip(axes, ends, tables, strict=True)), work)
         if outside is not None:
             fill = attrs.extrapolation if x.dtype.is_float else int(attrs.extrapolation)
             value = Select(outside, Lit(fill, x.dtype), value)
         k.store(y[tuple(places)], value)
+
+
+def _places(sizes: Sequence[tuple[Dim, ...]], at: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
+    """The indices of x and of y by the variables of loops: of an axis that is repeated, its
+    elements and their copies."""
+    rest = iter(at)
+    index, places = [], []
+    for size in sizes:
+        index.append(next(rest))
+        places.append(index[-1] * size[1] + next(rest) if len(size) > 1 else index[-1])
+    return index, places
+
+
+# What an axis reads
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The samples of x that each element of an axis reads, and their shares; `nearest` has none."""
+
+    samples: Buffer
+    shares: Buffer | None
+
+    def sample(self, k: KernelBuilder, axis: _Axis, at: Dim, tap: Dim) -> Dim:
+        found = Cast(self.samples[(tap, at)], DType.I64)
+        return k.placed(f"tap{axis.number}", found, 0, axis.before - 1)
+
+    def share(self, k: KernelBuilder, axis: _Axis, at: Dim, tap: Dim) -> Local:
+        assert self.shares is not None
+        return k.local(f"share{axis.number}", self.shares.dtype, self.shares[(tap, at)])
+
+
+Part = tuple[_Axis, tuple[Expr, Expr], _Table | None]
+
+
+def _table(
+    attrs: Resize, k: KernelBuilder, axis: _Axis, ends: tuple[Expr, Expr], work: DType
+) -> _Table | None:
+    """None where the number of samples is not known, or nothing is to be computed."""
+    count = _count(attrs, axis)
+    if not count or _repeats(attrs, axis):
+        return None
+    shape = (Dim.of(count), axis.after)
+    samples = k.scratch(f"samples{axis.number}", DType.I32, shape)
+    if attrs.mode == "nearest":
+        with k.loops(axis.after) as (at,):
+            near = _nearest(k, _center(k, at, axis, attrs, ends), axis, attrs.rounding)
+            k.store(samples[(Dim.of(0), at)], Cast(Index(near), DType.I32))
+        return _Table(samples, None)
+    shares = k.scratch(f"shares{axis.number}", work, shape)
+    with k.loops(axis.after) as (at,), ExitStack() as taps:
+        tap, place, share = _tap(attrs, k, taps, _center(k, at, axis, attrs, ends), axis, work)
+        k.store(samples[(tap, at)], Cast(Index(place), DType.I32))
+        k.store(shares[(tap, at)], share)
+    return _Table(samples, shares)
+
+
+def _count(attrs: Resize, axis: _Axis) -> int:
+    """How many samples are mixed; 0 where that is not known."""
+    if attrs.mode == "nearest":
+        return 1
+    reach = REACH[attrs.mode]
+    if not attrs.antialias:
+        return 2 * reach
+    first = _first_known(axis, reach)
+    return 2 - 2 * first.constant if first is not None and first.is_constant else 0
+
+
+def _repeats(attrs: Resize, axis: _Axis) -> int:
+    """How often `nearest` takes each element, one copy after the other; 0 where that is unknown."""
+    halves = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+    if attrs.mode != "nearest":
+        return 0
+    nearest = attrs.transform in halves and attrs.rounding.startswith("round_prefer")
+    below = attrs.transform == "asymmetric" and attrs.rounding in ("floor", "legacy")
+    if not (nearest or below) or not (axis.exact or isinstance(axis.scale, Lit)):
+        return 0
+    ones = dict.fromkeys(axis.before.symbols | axis.after.symbols, 1)
+    times = axis.after.evaluate(ones) // max(axis.before.evaluate(ones), 1)
+    given = isinstance(axis.scale, Lit) and axis.scale.value != times
+    return 0 if given or times < 2 or axis.before * times != axis.after else times
+
+
+def _mixed(
+    attrs: Resize, k: KernelBuilder, x: Buffer, places: Sequence[Dim], parts: list[Part],
+    work: DType,
+) -> Expr:  # fmt: skip
+    """The sum of the samples around an element by their shares. Two samples of each axis are
+    written out, so that loops over elements contain no others."""
+    total = k.local("total", work, 0.0)
+
+    def add(chosen: Iterable[tuple[_Axis, Dim, Expr]]) -> None:
+        index = list(places)
+        weight: Expr | None = None
+        for axis, place, share in chosen:
+            index[axis.number] = place
+            weight = share if weight is None else k.local("weight", work, weight * share)
+        value: Expr = x[tuple(index)]
+        part = value if x.dtype is work else Cast(value, work)
+        k.assign(total, total + (part if weight is None else part * weight))
+
+    counts = [0 if table is None else _count(attrs, axis) for axis, _, table in parts]
+    if all(count == 2 for count in counts):
+        pairs = []
+        for axis, _, table in parts:
+            assert table is not None
+            at, taps = places[axis.number], (Dim.of(0), Dim.of(1))
+            pairs.append([
+                (axis, table.sample(k, axis, at, tap), table.share(k, axis, at, tap))
+                for tap in taps
+            ])  # fmt: skip
+        for chosen in product(*pairs):
+            add(chosen)
+    else:
+        with ExitStack() as stack:
+            found: list[tuple[_Axis, Dim, Expr]] = []
+            for (axis, ends, table), count in zip(parts, counts, strict=True):
+                at = places[axis.number]
+                if table is None:
+                    center = _center(k, at, axis, attrs, ends)
+                    _, place, share = _tap(attrs, k, stack, center, axis, work)
+                else:
+                    (tap,) = stack.enter_context(k.loops(count))
+                    place = table.sample(k, axis, at, tap)
+                    share = table.share(k, axis, at, tap)
+                found.append((axis, place, share))
+            add(found)
+    return total if x.dtype is work else Cast(total, x.dtype, "saturate")
 
 
 def _resized(
@@ -194,10 +321,10 @@ def _region(i: int, region: Buffer | None, roi: Sequence[float], rank: int) -> t
 
 
 def _center(
-    k: KernelBuilder, at: Dim, axis: _Axis, mode: str, transform: str, region: tuple[Expr, Expr]
+    k: KernelBuilder, at: Dim, axis: _Axis, attrs: Resize, region: tuple[Expr, Expr]
 ) -> Local:
     """Where in x the element `at` lies, as f32."""
-    place, scale = _f32(at), axis.scale
+    place, scale, transform = _f32(at), axis.scale, attrs.transform
     if transform in NOT_IDENTITY and not isinstance(scale, Lit):
         scale = k.local(f"scale{axis.number}", DType.F32, scale)
     before, after = _f32(axis.before), _f32(axis.after)
@@ -217,7 +344,7 @@ def _center(
             value = Select(one_only, Lit(0.0, DType.F32), spread)
         case "half_pixel_symmetric":
             offset = before / 2.0 * (1.0 - after / (scale * before))
-            if mode == "nearest":
+            if attrs.mode == "nearest":
                 wide = Cast(offset, DType.F64) + (Cast(place, DType.F64) + 0.5) / Cast(
                     scale, DType.F64
                 )
@@ -263,8 +390,8 @@ def _nearest(k: KernelBuilder, position: Local, axis: _Axis, rounding: str) -> D
 
 def _tap(
     attrs: Resize, k: KernelBuilder, stack: ExitStack, position: Local, axis: _Axis, work: DType
-) -> tuple[Dim, Expr]:
-    """A loop over the samples that one axis mixes: yields (place in x, weight)."""
+) -> tuple[Dim, Dim, Expr]:
+    """A loop over the samples that one axis mixes: its variable, the place in x, the share."""
     mode, antialias = attrs.mode, attrs.antialias
     reach, last = REACH[mode], axis.before - 1
     shrink: Expr = Lit(1.0, DType.F32)
@@ -311,7 +438,7 @@ def _tap(
         value = value / (_or_one(norm) if antialias else norm)
     share = k.local(f"share{axis.number}", work, value if work is DType.F32 else Cast(value, work))
     place = k.let(f"tap{axis.number}", dim_min(dim_max(first + start + tap, 0), last))
-    return place, share
+    return tap, place, share
 
 
 def _or_one(norm: Expr) -> Expr:
@@ -320,13 +447,21 @@ def _or_one(norm: Expr) -> Expr:
 
 def _first(k: KernelBuilder, axis: _Axis, reach: int, shrink: Expr) -> Dim:
     """The leftmost tap: floor(-reach / min(scale, 1)) + 1."""
+    known = _first_known(axis, reach)
+    if known is not None:
+        return known
+    wide = Cast(apply("ceil", float(reach) / shrink), DType.I64, "saturate")
+    return 1 - k.index("reach", wide, 1, FAR)
+
+
+def _first_known(axis: _Axis, reach: int) -> Dim | None:
+    """The same, where no data changes it."""
     if isinstance(axis.widest, Lit):
         scale = min(float(axis.widest.value), 1.0)
         return Dim.of(int(np.floor(-reach / scale)) + 1)
     if axis.exact:
         return dim_min(-(axis.before * reach) // axis.after, -reach) + 1
-    wide = Cast(apply("ceil", float(reach) / shrink), DType.I64, "saturate")
-    return 1 - k.index("reach", wide, 1, FAR)
+    return None
 
 
 def _kernel(mode: str, s: Expr, a: float) -> Expr:

@@ -54,17 +54,28 @@ def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
     """The nest that begins with `stmt`; None where it is none that a schedule may rebuild."""
     if not isinstance(stmt, For):
         return None
-    if not any(isinstance(inner, Assign) for inner in walk(stmt.body)):
+    inner = list(walk(stmt.body))
+    if not any(isinstance(one, Assign) for one in inner):
         return None  # it sums nothing up
+    if any(isinstance(one, Bind) for one in inner):
+        return None
     found = chain_of(stmt, bounds)
     return found if found is not None and _sums_up(found.leaf) else None
 
 
 def chain_of(stmt: For, bounds: Bounds) -> Nest | None:
-    """The nest that begins with `stmt`, whatever its leaf does."""
-    others = Bind | If | Reserve | Multiply | Micro
-    if any(isinstance(inner, others) for inner in walk(stmt.body)):
-        return None
+    """The nest that begins with `stmt`, whatever its leaf does. It may read places that a table
+    holds."""
+    found: set[str] = set()
+    for inner in walk(stmt.body):
+        if isinstance(inner, If | Reserve | Multiply | Micro):
+            return None
+        if isinstance(inner, Bind):
+            if not inner.trusted:
+                return None
+            found.add(inner.name)
+        if isinstance(inner, Store) and any(dim.symbols & found for dim in inner.index):
+            return None
     loops: list[For] = []
     block: tuple[Stmt, ...] = without_lets((stmt,))
     while len(block) == 1 and isinstance(block[0], For):

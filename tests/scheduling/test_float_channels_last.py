@@ -175,22 +175,31 @@ NETS = {
           u = Transpose<perm=[0,3,1,2]>(r)
           f = Add(b, u)
           y = Conv(f, w8) }""",
+    "resized": """
+        <float[4] two = {1, 1, 2, 2}, float[4] half = {1, 1, 0.5, 0.75}> {
+          a = Conv(x, w7)
+          p = Relu(a)
+          l = Resize<mode="linear">(p, , two)
+          c = Resize<mode="cubic", antialias=1>(l, , half)
+          r = Resize<coordinate_transformation_mode="asymmetric", nearest_mode="floor">(c, , two)
+          y = Conv<pads=[1,1,1,1]>(r, w10) }""",
     "result": """
         { a = Conv(x, w7)
           p = Relu(a)
           y = Conv<pads=[1,1,1,1], group=20>(p, w1) }""",
 }
-LAST = {"narrow": {"a", "p"}, "normalized": {"f"}, "result": set[str]()}
+LAST = {"narrow": {"a", "p"}, "normalized": {"f"}, "result": set[str](),
+        "resized": {"p", "l", "c", "r"}}  # fmt: skip
 SHAPES = {
     "w0": (20, 4, 3, 3), "b0": (20,), "w1": (20, 1, 3, 3), "w2": (20, 20, 1, 1), "b2": (20,),
     "w3": (36, 20, 3, 3), "w4": (40, 2, 2, 3), "w5": (24, 40, 3, 1), "w6": (17, 48, 3, 3),
     "w7": (20, 4, 1, 1), "w8": (5, 20, 1, 1), "w9": (20, 1, 7, 7),
-    "v0": (20,), "v1": (20,), "v2": (20, 40), "v3": (40, 20),
+    "w10": (5, 20, 3, 3), "v0": (20,), "v1": (20,), "v2": (20, 40), "v3": (40, 20),
 }  # fmt: skip
 
 
 def net(name: str) -> ModelProto:
-    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
         g (float[n,4,h,w] x) => (float[?,?,?,?] y) {NETS[name]}""")
     rng = np.random.default_rng(1)
     arrays = {name: rng.normal(size=shape) for name, shape in SHAPES.items()}

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module, Var
 from relax_aot.ir.loops import (
     Assign,
+    Bind,
     Buffer,
     For,
     If,
@@ -186,7 +188,7 @@ def _is_image(buffer: Buffer, least: int) -> bool:
 
 def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set[str], set[Pair]]:
     """Images that become faster to access with their channels last, those that do not, and pairs
-    that become so together: images and results of depthwise convolutions."""
+    that become so together: images and results of depthwise convolutions, and of samplings."""
     images = {buffer.name for buffer in kernel.buffers if len(buffer.shape) > 2}
     table, calls = module.constant_table, module.kernel_calls[kernel.name]
     known = frozenset(
@@ -204,6 +206,9 @@ def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set
         if found is None:
             if not _follows(stmt, images, module.bounds):
                 bad |= images - _innermost(stmt, images)
+            elif sampled := _sampled(stmt, images):
+                good |= sampled
+                pairs |= set(product(sampled, sampled))
             continue
         ways = (_convolution(way, known, module.bounds, least) for way in (found, found.swapped))
         way = next((way for way in ways if way is not None), None)
@@ -263,6 +268,25 @@ def _follows(stmt: Stmt, images: set[str], bounds: Bounds) -> bool:
         return False
     channel = _channel(found.leaf, images)
     return channel is not None and channel in found.free - symbols_of(*found.loops)
+
+
+def _sampled(stmt: Stmt, images: set[str]) -> set[str]:
+    """The images of a nest that reads them at places of tables, or the same ones for several
+    positions: these are not side by side. Otherwise none."""
+    found = [place for place in _places((stmt,)) if place.buffer.name in images]
+    held = {inner.name for inner in walk((stmt,)) if isinstance(inner, Bind)}
+    wide = [place for place in found if any(dim != 1 for dim in place.buffer.shape[2:])]
+    stored, *read = (
+        [_symbols(place.index[2:]) for place in wide if isinstance(place, kind)]
+        for kind in (Store, Load)
+    )
+    moving = set().union(*stored)
+    apart = any(names & held or moving - names for names in read[0])
+    return {place.buffer.name for place in found} if apart else set()
+
+
+def _symbols(dims: Sequence[Dim]) -> frozenset[str]:
+    return frozenset().union(*(dim.symbols for dim in dims))
 
 
 def _innermost(stmt: Stmt, images: set[str]) -> set[str]:
