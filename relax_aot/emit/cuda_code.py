@@ -23,6 +23,7 @@ from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.loops import Barrier, Buffer, For, If, Kernel, Micro, Stmt, walk
 from relax_aot.ir.types import C_TYPES
 from relax_aot.ir.value_ranges import Known
+from relax_aot.scheduling.devices.launches import shared_bytes
 
 WORDS = (
     "frame", "condition", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
@@ -69,6 +70,8 @@ class DevicePrinter(Printer):
     """In the loop over threads or warps."""
     same: Mapping[str, str] = field(default_factory=dict)
     """One name for buffers that may be the same memory."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where buffers in shared memory begin, if a launch asks for that memory."""
 
     def statement(self, stmt: Stmt, scope: Scope, depth: int) -> Scope:
         assert isinstance(scope, DeviceScope)
@@ -96,8 +99,18 @@ class DevicePrinter(Printer):
 
     def reserve(self, buffer: Buffer, scope: Scope, depth: int, storage: str = "") -> Scope:
         assert buffer.scope != SHARED or not self.inside, f"{buffer.name}: a warp shares no memory"
+        if buffer.name in self.places:
+            return self._placed(buffer, scope, depth)
         own = replace(buffer, shape=buffer.shape[1:]) if buffer.scope == LANE else buffer
         return Printer.reserve(self, own, scope, depth, _STORAGE.get(buffer.scope, ""))
+
+    def _placed(self, buffer: Buffer, scope: Scope, depth: int) -> Scope:
+        """Names a part of the shared memory that a launch asks for."""
+        name, kind = self.claimed.claim(buffer.name), C_TYPES[buffer.dtype]
+        self.function.types[buffer.name] = buffer.dtype
+        place = self.places[buffer.name]
+        self.lines.add(depth, f"{kind} *const {name} = reinterpret_cast<{kind} *>({place});")
+        return replace(scope, buffers={**scope.buffers, buffer.name: name})
 
     def barrier(self, barrier: Barrier, depth: int) -> None:
         self.lines.add(depth, "__syncthreads();")
@@ -189,16 +202,26 @@ def launch_body(
     symbols: Mapping[str, str],
     bounds: Bounds,
     first: tuple[str, ...] = (),
+    dynamic_bytes: int = 0,
 ) -> str:
-    """The statements of a launch, behind the lines `first`; `buffers` and `symbols` are C names."""
+    """The statements of a launch, behind the lines `first`; `buffers` and `symbols` are C names.
+    `dynamic_bytes`: of shared memory that it asks for."""
     function = PrintedFunction(
         kernel.name, Names([kernel.name, *WORDS]), WORDS, frozenset(), {},
         {buffer.name: buffer.dtype for buffer in kernel.buffers},
         copies={buffer.name: buffer for buffer in kernel.scratch if buffer.scope == CORE},
     )  # fmt: skip
     claimed = Names([*buffers.values(), *symbols.values(), kernel.name, *WORDS])
-    unroll = frozenset(unrolled(kernel))
-    printer = DevicePrinter(function, claimed, None, unroll=unroll, same=kernel.same_memory)
+    unroll, places = frozenset(unrolled(kernel)), dict[str, str]()
+    if dynamic_bytes:
+        block = claimed.claim("shared_bytes")
+        first = (*first, f"RAOT_DYNAMIC_SHARED({block}, {dynamic_bytes});")
+        at = 0
+        for name, count in shared_bytes(kernel).items():
+            places[name], at = f"{block} + {at}", at + count
+    printer = DevicePrinter(
+        function, claimed, None, unroll=unroll, same=kernel.same_memory, places=places
+    )
     for line in first:
         if found := re.match(r"const int32_t (\w+) =", line):
             printer.lines.define(1, found[1], line)

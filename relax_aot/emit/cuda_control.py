@@ -42,6 +42,8 @@ class Call:
     note: str
     product: int | None = None
     """The product of a library in whose place it stands, by number."""
+    dynamic_bytes: int = 0
+    """Of shared memory that it asks for."""
 
 
 @dataclass(frozen=True, slots=True)

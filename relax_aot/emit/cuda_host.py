@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from relax_aot.emit.c_names import identifier
 from relax_aot.emit.contexts import RunContext, device_context
 from relax_aot.emit.cuda_program import DeviceProgram, device_programs
-from relax_aot.emit.cuda_view import CubinView, DeviceView, UploadView, run_view
+from relax_aot.emit.cuda_view import CubinView, DeviceView, KernelView, UploadView, run_view
 from relax_aot.emit.entries import (
     Part,
     common_constants,
@@ -191,16 +191,16 @@ def _view(
 ) -> DeviceView:
     interface = shown.interface
     calls = (call for program in programs for call in program.calls)
-    functions = tuple(dict.fromkeys(call.function for call in calls))
-    parts = zip(contexts, programs, views, strict=True)
-    runs = tuple(run_view(context, program, functions, view) for context, program, view in parts)
+    functions = {call.function: call.dynamic_bytes for call in calls}
+    names, parts = tuple(functions), zip(contexts, programs, views, strict=True)
+    runs = tuple(run_view(context, program, names, view) for context, program, view in parts)
     needs_dims = any("dims" in run.launch_parameters and not run.opening for run in runs)
     opening = [f", const struct {interface.name}_dims *dims"] * needs_dims
     opening += [", const void *weights"] * interface.weights_apart
     return DeviceView(
         sm=machine.sm,
         cubins=tuple(CubinView(t, f"{interface.name}_cubin_{t}") for t in machine.toolkits or (0,)),
-        functions=functions,
+        functions=tuple(KernelView(*pair) for pair in functions.items()),
         uploads=own.uploads,
         weights_bytes=own.bytes,
         header_words=interface.header_bytes(shown.alignment) // 4,

@@ -64,8 +64,11 @@ class Launcher:
                         words.append(f"RAOT_WORD({self.context.symbols[one.name]})")
             grid = self.context.dim(self.known(launch.grid))
             self.add(
-                Call(launch.c_name, grid, launch.threads, tuple(words), node.call.origin, product)
-            )
+                Call(
+                    launch.c_name, grid, launch.threads, tuple(words), node.call.origin, product,
+                    launch.dynamic_bytes,
+                )
+            )  # fmt: skip
 
     def product(self, node: Step, places: Sequence[str]) -> int | None:
         """The number of the product that a library computes in the place of a step."""

@@ -71,6 +71,8 @@ class DeviceLaunch:
     parameters: tuple[Parameter, ...]
     grid: Dim
     threads: int
+    dynamic_bytes: int = 0
+    """Of shared memory that it asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,8 @@ class _Made:
         if note and note.origin not in view.origins:
             self.functions[c_name] = replace(view, origins=(*view.origins, note.origin))
         parameters = tuple(_parameters(unit, own, conditional, sizes))
-        return DeviceLaunch(c_name, parameters, launch.grid, launch.threads)
+        sizes_of_launch = launch.grid, launch.threads, launch.dynamic_bytes
+        return DeviceLaunch(c_name, parameters, *sizes_of_launch)
 
     def _function(
         self, unit: Unit, launch: Launch, c_name: str, conditional: bool, note: Note | None
@@ -205,7 +208,7 @@ class _Made:
         symbols = {name: scope.claim(name) for name in own.free_symbols}
         buffers = {buffer.name: scope.claim(buffer.name) for buffer in own.buffers}
         first = tuple(_first(unit, launch, symbols, conditional))
-        body = launch_body(own, buffers, symbols, unit.bounds, first)
+        body = launch_body(own, buffers, symbols, unit.bounds, first, launch.dynamic_bytes)
         words = set(re.findall(r"\w+", body))
         sizes = [name for name in symbols if name not in unit.frame.sizes]
         sizes = [name for name in sizes if symbols[name] in words]

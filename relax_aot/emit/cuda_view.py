@@ -159,12 +159,20 @@ class DeviceRunView:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelView:
+    """A function of the GPU, and the bytes of shared memory that a launch of it asks for."""
+
+    name: str
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceView:
     """What the templates of the host part see besides the model."""
 
     sm: int
     cubins: tuple[CubinView, ...]
-    functions: tuple[str, ...]
+    functions: tuple[KernelView, ...]
     uploads: tuple[UploadView, ...]
     weights_bytes: int
     header_words: int

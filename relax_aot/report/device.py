@@ -116,11 +116,12 @@ def _row(
     }
     if machine is not None:
         own = machine.cubin.function(launch.c_name)
-        part = occupancy(cuda.sm, launch.threads, own.registers, own.shared_bytes)
+        shared = own.shared_bytes + launch.dynamic_bytes
+        part = occupancy(cuda.sm, launch.threads, own.registers, shared)
         row |= {
             "registers": own.registers,
             "local_bytes": own.local_bytes,
-            "shared_bytes": own.shared_bytes,
+            "shared_bytes": shared,
             "occupancy": round(part, 3),
         }
         code = machine.instructions.get(launch.c_name)

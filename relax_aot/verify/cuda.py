@@ -36,6 +36,8 @@ FLAGS = (
 )  # fmt: skip
 _KERNEL = re.compile(r"__launch_bounds__\(\s*(\d+)[\s,\d]*\)\s+(\w+)\(")
 
+_DYNAMIC = re.compile(r"\bRAOT_DYNAMIC_SHARED\(\w+, (\d+)\)")
+
 
 class DriverBuildError(RelaxAotError):
     """The C++ compiler did not accept the kernels."""
@@ -44,11 +46,15 @@ class DriverBuildError(RelaxAotError):
 def kernel_text(source: str, file: str, prefix: str = "") -> str:
     """C++ that registers each kernel of the CUDA C++ `source`, which is `file`; with a prefix by
     other names, so that one library may have the kernels of several models."""
-    kernels = _KERNEL.findall(source)
+    kernels = list(_KERNEL.finditer(source))
     lines = ['#include "raot_shim.h"']
-    lines += [f"#define {name} {prefix}{name}" for _, name in kernels if prefix]
+    lines += [f"#define {kernel[2]} {prefix}{kernel[2]}" for kernel in kernels if prefix]
     lines += [f'#include "{file}"']
-    lines += [f"RAOT_SHIM_KERNEL({prefix}{name}, {count})" for count, name in kernels]
+    ends = [kernel.start() for kernel in kernels[1:]] + [len(source)]
+    for kernel, end in zip(kernels, ends, strict=True):
+        shared = _DYNAMIC.search(source, kernel.end(), end)
+        sizes = f"{kernel[1]}, {shared[1] if shared else 0}"
+        lines.append(f"RAOT_SHIM_KERNEL({prefix}{kernel[2]}, {sizes})")
     return "\n".join(lines) + "\n"
 
 

@@ -4,7 +4,6 @@ boards/families/cuda under the address and undefined-behavior sanitizers."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from relax_aot.ir.axes import CORE
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.loops import Buffer, Kernel
 from relax_aot.resources import data_dir
+from relax_aot.verify.cuda import kernel_text
 
 Array = NDArray[Any]
 FLAGS = (
@@ -152,10 +152,7 @@ def build(source: DeviceSource, folder: Path, variants: Mapping[str, str]) -> Pa
     """The program that runs jobs (boards/families/cuda/raot_shim_jobs.cpp)."""
     text = source.text + "\n".join(variants.values())
     (folder / "model.cu").write_text(text)
-    found = re.findall(r"__global__ void __launch_bounds__\((\d+),\s*\d+\)\s+(\w+)\(", text)
-    lines = ['#include "raot_shim.h"', '#include "model.cu"']
-    lines += [f"RAOT_SHIM_KERNEL({name}, {count})" for count, name in found]
-    (folder / "kernels.cpp").write_text("\n".join(lines) + "\n")
+    (folder / "kernels.cpp").write_text(kernel_text(text, "model.cu"))
     program = folder / "jobs"
     _compiled([f"-I{folder}", folder / "kernels.cpp", *_objects(), "-o", program])
     return program

@@ -186,6 +186,18 @@ int cuModuleGetFunction(void **function, void *module, const char *name)
     return found == nullptr ? NOT_FOUND : OK;
 }
 
+int cuFuncSetAttribute(void *function, int attribute, int value)
+{
+    BEGIN("cuFuncSetAttribute")
+    /* GPUs of compute capability 8.6 and 8.9 have the least of those with matrix units. */
+    if (attribute != 8 || value < 0 || value > 99 * 1024) {
+        return INVALID_VALUE;
+    }
+    driver.most_shared[static_cast<const raot_shim_function *>(function)] =
+        static_cast<unsigned int>(value);
+    return OK;
+}
+
 int cuMemAlloc_v2(uint64_t *address, size_t bytes)
 {
     BEGIN("cuMemAlloc_v2")

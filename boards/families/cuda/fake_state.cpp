@@ -126,10 +126,14 @@ int node_of(Node *node, const Parameters *given)
 {
     if (given->grid[0] == 0 || given->grid[1] != 1 || given->grid[2] != 1 || given->block[0] == 0 ||
         given->block[0] > 1024 || given->block[1] != 1 || given->block[2] != 1 ||
-        given->shared_bytes != 0 || given->extra != nullptr) {
+        given->extra != nullptr) {
         return INVALID_VALUE;
     }
     node->kernel = static_cast<const raot_shim_function *>(given->function);
+    const auto wanted = static_cast<unsigned int>(raot_shim_shared_bytes(node->kernel));
+    if (given->shared_bytes != wanted || wanted > driver.most_shared[node->kernel]) {
+        return INVALID_VALUE;
+    }
     node->grid = given->grid[0];
     node->block = given->block[0];
     node->values.clear();

@@ -69,6 +69,7 @@ struct Driver {
     std::map<void *, std::unique_ptr<Executable>> executables;
     std::map<void *, std::unique_ptr<Stream>> streams;
     std::map<void *, std::unique_ptr<int>> modules;
+    std::map<const raot_shim_function *, unsigned int> most_shared; /* that launches may ask for */
     std::map<std::string, int> calls;
     std::map<std::string, Failure> failures;
     bool asked = false;

@@ -353,6 +353,11 @@ int32_t raot_shim_threads(const raot_shim_function *function)
     return function->threads;
 }
 
+int32_t raot_shim_shared_bytes(const raot_shim_function *function)
+{
+    return function->shared_bytes;
+}
+
 const char *raot_shim_launch(const raot_shim_function *function, int64_t blocks, int32_t threads,
                              void *const *parameters, uint64_t seed)
 {

@@ -2,7 +2,8 @@
 /*
  * raot_shim.h - the words of CUDA C++ that printed kernels use, for a C++ compiler of the host.
  *
- * Included before a .cu text. RAOT_SHIM_KERNEL(name, threads) behind it registers a kernel.
+ * Included before a .cu text. RAOT_SHIM_KERNEL(name, threads, shared_bytes) behind it
+ * registers a kernel.
  * A barrier or an exchange is known by its line, since all threads have to reach the same one.
  */
 #ifndef RAOT_SHIM_H
@@ -176,6 +177,7 @@ inline float4 make_float4(float x, float y, float z, float w)
 struct raot_shim_function {
     const char *name;
     int32_t threads;
+    int32_t shared_bytes; /* that a launch asks for */
     int32_t count;
     const size_t *bytes;
     void (*call)(void (*code)(), void *const *parameters);
@@ -188,12 +190,18 @@ void raot_shim_register(raot_shim_function *function);
 template <class... Types> struct raot_shim_kernel {
     raot_shim_function function;
 
-    raot_shim_kernel(const char *name, int32_t threads, void (*code)(Types...))
+    raot_shim_kernel(const char *name, int32_t threads, int32_t shared_bytes,
+                     void (*code)(Types...))
     {
         static const size_t bytes[sizeof...(Types) + 1] = {sizeof(Types)..., 0};
 
-        function = {name,   threads, (int32_t)sizeof...(Types),
-                    bytes,  call,    reinterpret_cast<void (*)()>(code),
+        function = {name,
+                    threads,
+                    shared_bytes,
+                    (int32_t)sizeof...(Types),
+                    bytes,
+                    call,
+                    reinterpret_cast<void (*)()>(code),
                     nullptr};
         raot_shim_register(&function);
     }
@@ -213,7 +221,7 @@ template <class... Types> struct raot_shim_kernel {
     }
 };
 
-#define RAOT_SHIM_KERNEL(name, threads) \
-    static raot_shim_kernel raot_shim_of_##name(#name, threads, name);
+#define RAOT_SHIM_KERNEL(name, threads, shared_bytes) \
+    static raot_shim_kernel raot_shim_of_##name(#name, threads, shared_bytes, name);
 
 #endif

@@ -28,6 +28,9 @@ size_t raot_shim_parameter_bytes(const struct raot_shim_function *function, int3
 /* The number of threads of a block that the kernel is compiled for. */
 int32_t raot_shim_threads(const struct raot_shim_function *function);
 
+/* The bytes of shared memory that a launch of the kernel asks for. */
+int32_t raot_shim_shared_bytes(const struct raot_shim_function *function);
+
 /*
  * Runs `blocks` blocks of `threads` threads. `parameters` has the address of each argument.
  * Returns NULL, or what is wrong: a barrier that some threads of a block do not reach, an exchange

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from relax_aot.ir.axes import LANES
+from relax_aot.ir.axes import LANES, SHARED
 from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.loops import (
     Buffer,
@@ -30,6 +30,8 @@ from relax_aot.ir.loops import (
 
 REGISTER = 4
 """Bytes."""
+STATIC, ALIGNMENT = 48 << 10, 16
+"""Bytes of shared memory that arrays of a function may have, and of the alignment of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,26 @@ class Launch:
     kernel: Kernel
     grid: Dim
     threads: int
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Of shared memory that a launch asks for, where arrays of a function may not have all."""
+        total = sum(shared_bytes(self.kernel).values())
+        return total if total > STATIC else 0
+
+
+def shared_bytes(kernel: Kernel) -> dict[str, int]:
+    """The bytes of each array in shared memory, in their order; all are aligned."""
+    buffers = [
+        stmt.buffer
+        for stmt in walk(kernel.body)
+        if isinstance(stmt, Reserve) and stmt.buffer.scope == SHARED
+    ]
+    return {
+        one.name: -(-prod(dim.constant for dim in one.shape) * one.dtype.bytes // ALIGNMENT)
+        * ALIGNMENT
+        for one in buffers
+    }
 
 
 def launches(kernel: Kernel) -> tuple[Launch, ...]:

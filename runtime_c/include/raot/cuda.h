@@ -28,6 +28,7 @@ static inline void raot_launch(struct raot_cuda *cuda, struct raot_cuda_run *run
     node.block_x = threads;
     node.block_y = 1u;
     node.block_z = 1u;
+    node.shared_bytes = (uint32_t)cuda->table[function].shared_bytes;
     node.parameters = cuda->parameters;
     run->next++;
     run->next_word += count;

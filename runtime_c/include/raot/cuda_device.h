@@ -31,12 +31,18 @@ struct raot_upload {
     size_t offset;
 };
 
+/* A kernel, and the shared memory that a launch of it asks for. */
+struct raot_cuda_function {
+    const char *name;
+    int32_t shared_bytes;
+};
+
 /* What a model has on the GPU. */
 struct raot_cuda_program {
     int32_t sm; /* ten times the compute capability of the machine code */
     const struct raot_cubin *cubins;
     size_t cubin_count;
-    const char *const *functions;
+    const struct raot_cuda_function *functions;
     size_t function_count;
     const struct raot_upload *uploads;
     size_t upload_count;
@@ -84,7 +90,8 @@ struct raot_cuda {
     void *module;
     void *stream;
     void **functions;
-    void **parameters; /* room for those of one launch */
+    const struct raot_cuda_function *table; /* of these functions */
+    void **parameters;                      /* room for those of one launch */
     raot_address block;
     raot_address frame;
     raot_address weights;

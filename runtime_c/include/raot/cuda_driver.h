@@ -40,6 +40,7 @@ enum {
     RAOT_CUDA_INTEGRATED = 18,
     RAOT_CUDA_MAJOR = 75,
     RAOT_CUDA_MINOR = 76,
+    RAOT_CUDA_MOST_SHARED_BYTES = 8, /* of a function: those that launches may ask for */
     RAOT_CUDA_STREAM_NON_BLOCKING = 1,
     RAOT_CUDA_HOST_PORTABLE_MAPPED = 3
 };
@@ -63,6 +64,7 @@ struct raot_driver {
     int (*module_load)(void **module, const void *image);
     int (*module_unload)(void *module);
     int (*module_function)(void **function, void *module, const char *name);
+    int (*function_set)(void *function, int attribute, int value);
     int (*alloc)(raot_address *address, size_t bytes);
     int (*free)(raot_address address);
     int (*host_alloc)(void **pointer, size_t bytes, unsigned int flags);
@@ -99,6 +101,7 @@ static const char *const raot_driver_symbols[] = {
     "cuModuleLoadData",
     "cuModuleUnload",
     "cuModuleGetFunction",
+    "cuFuncSetAttribute",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
     "cuMemHostAlloc",

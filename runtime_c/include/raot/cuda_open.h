@@ -86,10 +86,19 @@ static inline void raot_cuda_load(struct raot_cuda *cuda, const struct raot_cuda
         cuda->module = NULL;
         return;
     }
+    cuda->table = program->functions;
     for (i = 0; i < program->function_count && cuda->status == RAOT_OK; i++) {
-        (void)raot_cuda_try(
-            cuda, program->functions[i],
-            cuda->driver.module_function(&cuda->functions[i], cuda->module, program->functions[i]));
+        const struct raot_cuda_function *const one = &program->functions[i];
+
+        if (raot_cuda_try(
+                cuda, one->name,
+                cuda->driver.module_function(&cuda->functions[i], cuda->module, one->name)) &&
+            one->shared_bytes > 0) {
+            (void)raot_cuda_try(cuda, "cuFuncSetAttribute",
+                                cuda->driver.function_set(cuda->functions[i],
+                                                          RAOT_CUDA_MOST_SHARED_BYTES,
+                                                          one->shared_bytes));
+        }
     }
 }
 

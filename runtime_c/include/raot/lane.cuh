@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lane.cuh - the numbers of a thread in its warp, of the warp and of the block, for CUDA devices. */
+/* lane.cuh - the numbers of a thread in its warp, of the warp and of the block, and the shared memory
+   that a launch asks for, for CUDA devices. */
 #ifndef RAOT_LANE_CUH
 #define RAOT_LANE_CUH
 
@@ -44,5 +45,12 @@ static inline int32_t raot_block(void)
     return (int32_t)blockIdx.x;
 #endif
 }
+
+/* Shared memory of a block, of which a launch asks for so many bytes: more than arrays may have. */
+#if defined(RAOT_SHIM)
+#define RAOT_DYNAMIC_SHARED(name, bytes) __shared__ __align__(16) unsigned char name[bytes]
+#else
+#define RAOT_DYNAMIC_SHARED(name, bytes) extern __shared__ __align__(16) unsigned char name[]
+#endif
 
 #endif
