@@ -1,73 +1,104 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Eight bytes as half-precision values in registers of a thread of a CUDA device: what is done to
-decode quantized weights. Weights of 4 bits are packed in words of eight. Integers less their zero
-points are exact, and products are rounded once."""
+"""Eight or four bytes as half-precision values in registers of a thread of a CUDA device: what is
+done to decode quantized weights. Weights of 4 bits are packed in words of eight. Integers less
+their zero points are exact, and products are rounded once."""
 
 from __future__ import annotations
 
 from relax_aot.microkernels._describe import Parameters, micro_kernels
 
-BYTES: Parameters = {"T": ("i8", "u8")}
+BYTES: Parameters = {"T": ("i8", "u8"), "zeros": ("-128..127", "0..255")}
+COUNTS: Parameters = {"N": ("8", "4")}
+PACKED: Parameters = {
+    "N": ("8", "4"),
+    "part": ("", ", part 0..1"),
+    "byte": ("2*(i % 2) + i // 4", "2*(i % 2) + part"),
+}
+"""Eight elements of a word, or four."""
+ZEROS: Parameters = {
+    "by": ("", "by_"),
+    "size": ("zero $zeros", "%zero $zeros"),
+    "operand": ("", ", %zero: i32[1]"),
+    "value": ("cast(index(zero), i32, wrap)", "%zero[0]"),
+}
+"""A zero point that is a number, or in memory."""
 PUTS = micro_kernels(
     "decode.cuh",
-    """kernel @raot_put8_f16(%from: f16[8]) -> (%to: f16[8]) {
-      for i in 0..8 {
+    """kernel @raot_put${N}_f16(%from: f16[$N]) -> (%to: f16[$N]) {
+      for i in 0..$N {
         %to[i] = %from[i]
       }
     }""",
+    COUNTS,
 )
 """To shared memory that nothing reads before the next barrier."""
 MICRO_KERNELS = (
     *PUTS,
     *micro_kernels(
         "decode.cuh",
-        """ahead 0..~64 by 8
-        kernel @raot_load8_$T(%from: $T[ahead + 8]) -> (%to: $T[8]) {
-          for i in 0..8 {
-            %to[i] = %from[ahead + i]
+        """ahead 0..~64 by $N, near 0..~64 by $N
+        kernel @raot_load${N}_$T(%from: $T[ahead + near + $N]) -> (%to: $T[$N]) {
+          for i in 0..$N {
+            %to[i] = %from[ahead + near + i]
           }
         }""",
+        COUNTS,
         BYTES,
     ),
     *micro_kernels(
         "decode.cuh",
-        """zero $zeros
-        kernel @raot_widen8_$T(%from: $T[8]) -> (%to: f16[8]) {
-          for i in 0..8 {
-            local less: i32 = (cast(%from[i], i32, wrap) - cast(index(zero), i32, wrap))
+        """$size
+        kernel @raot_widen${N}_$by$T(%from: $T[$N]$operand) -> (%to: f16[$N]) {
+          for i in 0..$N {
+            local less: i32 = (cast(%from[i], i32, wrap) - $value)
             %to[i] = cast(cast(less, f32, wrap), f16, wrap)
           }
         }""",
-        {**BYTES, "zeros": ("-128..127", "0..255")},
+        COUNTS,
+        BYTES,
+        ZEROS,
     ),
     *micro_kernels(
         "decode.cuh",
-        """ahead 0..~64 by 4
-        kernel @raot_load8_u4(%from: u8[ahead + 4]) -> (%to: u8[4]) {
+        """ahead 0..~64 by 4, near 0..~64 by 4
+        kernel @raot_load4_f16(%from: f16[ahead + near + 4]) -> (%to: f16[4]) {
           for i in 0..4 {
-            %to[i] = %from[ahead + i]
+            %to[i] = %from[ahead + near + i]
           }
         }""",
     ),
     *micro_kernels(
         "decode.cuh",
-        """zero 0..15
-        kernel @raot_widen8_u4(%from: u8[4]) -> (%to: f16[8]) {
-          for i in 0..8 {
-            local bits: u8 = (%from[2*(i % 2) + i // 4] >> cast(index(4*(i // 2 % 2)), u8, wrap))
-            local own: i32 = cast((bits & 15:u8), i32, wrap)
-            %to[i] = cast(cast((own - cast(index(zero), i32, wrap)), f32, wrap), f16, wrap)
+        """ahead 0..~64 by 4, near 0..~64 by 4
+        kernel @raot_load8_u4(%from: u8[ahead + near + 4]) -> (%to: u8[4]) {
+          for i in 0..4 {
+            %to[i] = %from[ahead + near + i]
           }
         }""",
+    ),
+    *micro_kernels(
+        "decode.cuh",
+        """$size$part
+        kernel @raot_widen${N}_${by}u4(%from: u8[4]$operand) -> (%to: f16[$N]) {
+          for i in 0..$N {
+            local bits: u8 = (%from[$byte] >> cast(index(4*(i // 2 % 2)), u8, wrap))
+            local own: i32 = cast((bits & 15:u8), i32, wrap)
+            %to[i] = cast(cast((own - $value), f32, wrap), f16, wrap)
+          }
+        }""",
+        PACKED,
+        {"zeros": "0..15"},
+        ZEROS,
     ),
     *micro_kernels(
         "decode.cuh",
         """step 0..1
-        kernel @raot_${way}8_f16(%by: f16[7*step + 1]) -> (%x: f16[8]) {
-          for i in 0..8 {
+        kernel @raot_$way${N}_f16(%by: f16[${last}*step + 1]) -> (%x: f16[$N]) {
+          for i in 0..$N {
             %x[i] = cast((cast(%x[i], f32, wrap) $op cast(%by[i*step], f32, wrap)), f16, wrap)
           }
         }""",
+        {"N": ("8", "4"), "last": ("7", "3")},
         {"way": ("subtract", "multiply"), "op": ("-", "*")},
     ),
 )

@@ -38,7 +38,9 @@ def figures(name: str, chip: int) -> tuple[Figures, ...]:
     binary = cubin(source.text, "model", chip, CHIPS[chip])
     codes, functions = disassembled(binary), read_cubin(binary)
     return tuple(
-        Figures(functions.function(one.c_name), codes[one.c_name], one.threads, chip)
+        Figures(
+            functions.function(one.c_name), codes[one.c_name], one.threads, one.dynamic_bytes, chip
+        )
         for one in source.launches[kernel.name]
     )
 

@@ -354,33 +354,29 @@ SUBJECTS = {
         None,
         lambda loop: len(loop.instructions) <= 4.6 * loop.mix["HMMA"],
     ),
-    "product f16, weights of bytes": Subject(
-        DECODED, None, lambda loop: len(loop.instructions) <= 2.6 * loop.mix["HMMA"]
-    ),
+    "product f16, weights of bytes": Subject(DECODED, None, mostly_hmma),
     "product f16, weights of bytes by rows": Subject(
         DECODED.replace("%s: f16[768, 1]", "%s: f16[768]").replace("{trans_b=true}", "{}"),
         None,
-        lambda loop: len(loop.instructions) <= 2.6 * loop.mix["HMMA"],
+        mostly_hmma,
     ),
-    "product f16, weights of bytes in groups": Subject(
-        GROUPS, None, lambda loop: len(loop.instructions) <= 2.7 * loop.mix["HMMA"]
-    ),
+    "product f16, weights of bytes in groups": Subject(GROUPS, None, mostly_hmma),
     "product f16, weights of bytes in groups with zero points": Subject(
-        GROUPS_AND_ZEROS, None, lambda loop: len(loop.instructions) <= 3.2 * loop.mix["HMMA"]
+        GROUPS_AND_ZEROS, None, lambda loop: len(loop.instructions) <= 2.4 * loop.mix["HMMA"]
     ),
     **{
         f"product f16, packed weights of {bits} bits": Subject(
             packed_weights(bits),
             None,
-            lambda loop: len(loop.instructions) <= 2.7 * loop.mix["HMMA"],
+            lambda loop: len(loop.instructions) <= 2.25 * loop.mix["HMMA"],
         )
         for bits in (4, 8)
     },
     "product f16, packed weights of 4 bits with zero points": Subject(
-        packed_weights(4, "%z"), None, lambda loop: len(loop.instructions) <= 3.3 * loop.mix["HMMA"]
+        packed_weights(4, "%z"), None, lambda loop: len(loop.instructions) <= 2.5 * loop.mix["HMMA"]
     ),
     "product f16, weights of type i4": Subject(
-        FOUR_BITS, None, lambda loop: len(loop.instructions) <= 2.75 * loop.mix["HMMA"]
+        FOUR_BITS, None, lambda loop: len(loop.instructions) <= 2.25 * loop.mix["HMMA"]
     ),
     "one row f16, packed weights of 4 bits": Subject(
         packed_weights(4, "%z", "1..1"), None, loads_vectors, 0.5
@@ -448,7 +444,12 @@ class Figures:
     function: DeviceFunction
     code: DeviceCode
     threads: int
+    dynamic_bytes: int
     chip: int
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.function.shared_bytes + self.dynamic_bytes
 
     @property
     def occupancy(self) -> float:
@@ -456,7 +457,7 @@ class Figures:
         warps = self.threads // 32
         registers = -(-self.function.registers * 32 // 256) * 256 * warps
         blocks = min(
-            REGISTERS // registers, SHARED[self.chip] // max(self.function.shared_bytes, 1),
+            REGISTERS // registers, SHARED[self.chip] // max(self.shared_bytes, 1),
             RESIDENT[self.chip] // warps,
         )  # fmt: skip
         return blocks * warps / RESIDENT[self.chip]
@@ -477,7 +478,7 @@ class Figures:
         function = self.function
         text = (
             f"registers {function.registers}, local {function.local_bytes}, shared"
-            f" {function.shared_bytes}, occupancy {self.occupancy:.0%}"
+            f" {self.shared_bytes}, occupancy {self.occupancy:.0%}"
         )
         if not self.code.loops:
             return f"{text}; {len(self.code.instructions)} without a loop"
@@ -501,7 +502,9 @@ def figures(name: str, chip: int) -> tuple[Figures, ...]:
     binary = cubin(source.text, "model", chip, CHIPS[chip])
     codes, functions = disassembled(binary), read_cubin(binary)
     return tuple(
-        Figures(functions.function(one.c_name), codes[one.c_name], one.threads, chip)
+        Figures(
+            functions.function(one.c_name), codes[one.c_name], one.threads, one.dynamic_bytes, chip
+        )
         for one in source.launches[device.name]
     )
 

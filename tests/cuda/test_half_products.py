@@ -136,7 +136,7 @@ kernel @dot_KIND_AXES(
     ],
 )
 def test_decoded_weights_are_those_of_half_precision(kind: str, axes: str, tmp_path: Path) -> None:
-    """In tiles of 256 rows. Every byte and zero point is there, and scales that are subnormal."""
+    """In tiles of 512 rows. Every byte and zero point is there, and scales that are subnormal."""
     random, sizes = np.random.default_rng(3), {"j": 48, "k": 88}
     shape = [sizes[axis] for axis in axes]
     text = WEIGHTS.replace("KIND", kind).replace("AXES", axes)

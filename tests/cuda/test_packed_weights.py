@@ -4,29 +4,36 @@ language models have them: matrix units and rows alone compute them with the deq
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import helper, numpy_helper
 
+from relax_aot import driver
+from relax_aot.driver import Options
 from relax_aot.fusion import fuse
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Micro, walk
 from relax_aot.ir.parse import parse
 from relax_aot.lowering import lower
+from relax_aot.project import Project
 from relax_aot.scheduling import schedule_device
 from relax_aot.scheduling.devices.matrix_units import Tiles, matrix_product
 from relax_aot.scheduling.targets.cuda_mma import TARGET
+from tests.cuda.emulated import Emulated
 from tests.cuda.shim import Job, Shim
 
 Array = NDArray[Any]
 GROUP, COLUMNS = 32, 72
 NBITS = """
-symbol n in 1..300
+symbol n in 1..600
 const %b: u8[{columns}, {groups}, {bytes}] = splat 0
 const %s: f16[{columns}, {groups}] = splat 1.0
 const %z: u8[{columns}, {zeros}] = splat 0
@@ -35,7 +42,7 @@ func @main(%x: f16[n, {depth}]) {{
   return %y
 }}"""
 DEQUANTIZED = """
-symbol n in 1..300
+symbol n in 1..600
 const %b: {kind}[{depth}, {columns}] = splat 0
 const %s: f16[{groups}, {columns}] = splat 1.0
 const %z: {kind}[{groups}, {columns}] = splat 0
@@ -133,7 +140,7 @@ def test_results_are_those_of_dequantized_weights(
         (kernel,), (call,) = made.kernels, made.main.body
         weights = dequantized(form, depth, module).astype(np.float64)
         jobs, random = [], np.random.default_rng(1)
-        for n in (1, 3, 5, 70, 300):
+        for n in (1, 3, 5, 70, 600):
             given = {"x": random.normal(size=(n, depth)).astype(np.float16)}
             given |= {c.name: c.data for c in made.constants}
             inputs = tuple(given[value.name] for value in call.inputs)
@@ -146,3 +153,53 @@ def test_results_are_those_of_dequantized_weights(
             error = np.abs(answer.outputs[0].astype(np.float64) - value)
             limit = 2.0**-11 * np.abs(value) + 2.0**-19 * size + 2.0**-25
             assert (error <= limit).all(), (form, depth, job.sizes)
+
+
+def large() -> tuple[Project, Array]:
+    """A product whose tiles are large from few rows on, and its weights."""
+    random = np.random.default_rng(4)
+    w = random.integers(-128, 128, (32, 1024)).astype(np.int8)
+    s = random.uniform(0.001, 0.1, 1024).astype(np.float16)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=1),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    ports = [
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT16, ["n", size])]
+        for name, size in (("x", 32), ("y", 1024))
+    ]
+    weights = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(s, "s")]
+    graph = helper.make_graph(nodes, "g", *ports, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    options = Options(bounds={"n": (1, 600)}, emit="cuda-source", name="large")
+    project = driver.compile_model(model, "jetson-orin-nano", options)
+    return project, (w.astype(np.float32) * s.astype(np.float32)).astype(np.float16)
+
+
+@pytest.mark.slow
+def test_launches_of_large_tiles_ask_for_shared_memory() -> None:
+    """More than arrays of a kernel may have."""
+    project, _ = large()
+    table = re.findall(r'^    {"(\w+)", (\d+)},', project.files["large.c"].decode(), re.M)
+    asked = {name: int(count) for name, count in table if int(count) > 0}
+    (made,) = asked.values()
+    assert 48 << 10 < made <= 99 << 10
+    text = project.files["large.cu"].decode()
+    assert re.findall(r"RAOT_DYNAMIC_SHARED\(\w+, (\d+)\);", text) == [str(made)]
+
+
+@pytest.mark.long
+def test_a_driver_may_refuse_shared_memory() -> None:
+    project, weights = large()
+    found = Emulated(project)
+    found.fail("cuFuncSetAttribute")
+    assert found.init(n=1) == -13
+    assert "cuFuncSetAttribute" in found.message and found.live == 0
+    assert found.init(n=1) == 0, found.message
+    x = np.random.default_rng(1).normal(size=(5, 32)).astype(np.float16)
+    y = np.zeros((5, 1024), np.float16)
+    assert found.run([x], [y], n=5) == 0, found.message
+    decoded, wide = weights.astype(np.float64), x.astype(np.float64)
+    value, size = wide @ decoded, np.abs(wide) @ np.abs(decoded)
+    assert (np.abs(y - value) <= 2.0**-11 * np.abs(value) + 2.0**-19 * size + 2.0**-25).all()
+    found.close()

@@ -401,8 +401,7 @@ class Side:
         if conditions and not even[1]:
             conditions.append(below(positions[1], ends[1]))
             count = Dim.of(self.vector)
-        many = folds(self.lines) > 1  # addresses for both halves would take too many registers
-        numbers = own[1].symbols | (frozenset[str]() if many else to.index[0].symbols)
+        numbers = own[1].symbols | to.index[0].symbols
         near = ZERO
         if self.near and not padded and not pixels_apart:
             near = self._near(ahead, numbers, w.bounds)

@@ -2,9 +2,9 @@
 """Factors of a product on matrix units that are decoded from bytes: `(byte - zero point) * scale`,
 rounded to half precision.
 
-A thread loads eight neighbors at once while the matrices before are multiplied, decodes them as
-pairs, and stores them in the other half of shared memory (decode.cuh). The zero point and the scale
-are one for all eight, as those of a group of steps, or neighbors too.
+A thread loads eight or four neighbors at once while the matrices before are multiplied, decodes
+them as pairs, and stores them in the other half of shared memory (decode.cuh). The zero point and
+the scale are one for all of them, as those of a group of steps, or neighbors too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import BYTES, moved, number_of, stride
 from relax_aot.scheduling.devices.copies import Pair, Side, reserved_tile
-from relax_aot.scheduling.devices.nibbles import nibble_of, word_at
+from relax_aot.scheduling.devices.nibbles import EIGHT, nibble_of, word_at
 from relax_aot.scheduling.devices.operands import At, Product, below, extent, split
 from relax_aot.scheduling.devices.vectors import BYTES as BYTES_AT_ONCE
 from relax_aot.scheduling.devices.vectors import VECTOR
@@ -80,6 +80,26 @@ class Decoding:
     @property
     def others(self) -> tuple[Part, ...]:
         return tuple(one for one in (self.zero, self.scale) if one is not None)
+
+    @property
+    def kind(self) -> str:
+        """In names of micro-kernels."""
+        return self.byte.load.dtype.value
+
+    @property
+    def zero_in_range(self) -> bool:
+        """Whether the sum of the number and the zero point is a value of the bytes."""
+        if self.zero is None:
+            return False
+        low, high = _limits(self.zero.value)
+        least, most = self.byte.load.dtype.limits
+        return least <= self.number + low and self.number + high <= most
+
+    def whole_zero(self, at: At) -> Expr:
+        """The sum of the number and the zero point at some iterations."""
+        assert self.zero is not None
+        zero = Cast(substitute_in(self.zero.value, {**at}), DType.I32)
+        return Binary("+", zero, Lit(self.number, DType.I32)) if self.number else zero
 
 
 def decoding_of(value: Expr, step: str) -> Decoding | None:
@@ -143,6 +163,16 @@ def _zero(expr: Expr) -> Part | int | None:
     return Part(inner, loads[0]) if fits and len(loads) == 1 else None
 
 
+def _limits(value: Expr) -> tuple[int, int]:
+    """Of an integer; a mask is known."""
+    match value:
+        case Binary("&", _, Lit(int(mask))):
+            return 0, mask
+        case _:
+            low, high = value.dtype.limits
+            return int(low), int(high)
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded(Side):
     """`parts`: in registers of a lane, for each of its chunks: bytes, and zero points and scales
@@ -169,17 +199,25 @@ class Decoded(Side):
 
     def _width(self, part: Part) -> int:
         if part.packed:
-            return VECTOR // 2
-        return VECTOR if self._step(part) else 1
+            return EIGHT // 2
+        return self.vector if self._step(part) else 1
+
+    def _is_whole_zero(self, part: Part) -> bool:
+        """Whether one zero point for a chunk is subtracted along with the number."""
+        return part is self._form.zero and not self._step(part) and self._form.zero_in_range
 
     def opened(self, w: Writer, warp: Dim, threads: int, batch: At, first: Dim) -> Side:
         count = ceildiv(self.count, threads)
         parts = tuple(
-            w.reserve("operand", part.dtype, "lane", LANES, count, self._width(part))
+            w.reserve(
+                "operand", DType.I32 if self._is_whole_zero(part) else part.dtype,
+                "lane", LANES, count, self._width(part),
+            )
             for part in self._parts
-        )
+        )  # fmt: skip
         zero = self._form.zero
-        widths = (VECTOR, *([] if zero is None else [self._width(zero)]))
+        some = zero is not None and not self._is_whole_zero(zero)
+        widths = (self.vector, *([self._width(zero)] if zero is not None and some else []))
         results = tuple(w.reserve("decoded", self.kind, "lane", LANES, size) for size in widths)
         return replace(self, parts=parts, results=results)
 
@@ -191,28 +229,33 @@ class Decoded(Side):
 
     def fetch(
         self, w: Writer, thread: Dim, threads: int, batch: At, first: Pair, *, lane: Dim,
-        whole: bool = False,
+        numbers: frozenset[str] = frozenset(), whole: bool = False,
     ) -> None:  # fmt: skip
-        """Loads operands to registers. Those behind the last line or step are of another one."""
+        """Loads operands to registers. Those behind the last line or step are of another one.
+        `numbers`: the variables of loops that compilers unroll."""
         ends = (extent(self.loops), extent(self.product.steps))
         with self.chunks(w, thread, threads) as (e, place, far):
             line, step = (own + start for own, start in zip(place, first, strict=True))
             exact = simplify(ends[0] % self.lines, w.bounds) == 0
             if not exact:
-                line = w.named("last", dim_min(line, ends[0] - (1 if self.rows else VECTOR)))
+                line = w.named("last", dim_min(line, ends[0] - (1 if self.rows else self.vector)))
             if whole or simplify(ends[1] % self.steps, w.bounds) == 0:
                 at = self.steps_at(w, place[1], step)
             else:
-                last = ends[1] - (VECTOR if self.rows else 1)
+                last = ends[1] - (self.vector if self.rows else 1)
                 at = split(w, self.product.steps, w.named("last", dim_min(step, last)))
             at = {**batch, **split(w, self.loops, line), **at}
             for part, registers in zip(self._parts, self.parts, strict=True):
                 load, to = part.load, registers[(lane, e, ZERO)]
                 own = moved(load, at)
-                if not self._step(part):
+                if self._is_whole_zero(part):
+                    w.add(Store(registers, to.index, self._form.whole_zero(at)))
+                elif not self._step(part):
                     w.add(Store(registers, to.index, part.one(at)))
                 elif load.dtype.is_float:
-                    w.micro(f"raot_load8_{load.dtype.value}", to=to, **{"from": own})
+                    apart = {"ahead": ZERO, "near": ZERO} if self.vector < VECTOR else {}
+                    name = f"raot_load{self.vector}_{load.dtype.value}"
+                    w.micro(name, to=to, **apart, **{"from": own})
                 else:
                     ahead = ZERO
                     if whole and stride(load, self.product.steps[-1].variable) is not None:
@@ -222,10 +265,13 @@ class Decoded(Side):
                             w, batch, line, place, far, first, ends_with
                         )
                         own = moved(load, at_first)
+                    count, near = self.vector, self._near(ahead, numbers, w.bounds)
                     if part.packed:
-                        own, ahead = word_at(own), ahead // 2
-                    ahead = w.named("ahead", ahead)
-                    w.micro(f"raot_load8_{load.dtype.value}", to=to, ahead=ahead, **{"from": own})
+                        own, ahead, near, count = word_at(own), ahead // 2, near // 2, EIGHT
+                    w.micro(
+                        f"raot_load{count}_{load.dtype.value}", to=to,
+                        ahead=w.named("ahead", ahead - near), near=near, **{"from": own},
+                    )  # fmt: skip
 
     def put(
         self, w: Writer, thread: Dim, threads: int, half: Dim, first: Pair, *, lane: Dim,
@@ -236,50 +282,68 @@ class Decoded(Side):
         with self.chunks(w, thread, threads) as (e, place, _):
             values, *_ = self.results
             with w.block() as decoded:
-                self._decode(w, (lane, e))
+                self._decode(w, (lane, e), place[1])
             if whole or simplify(total % self.steps, w.bounds) == 0:
                 w.add(*decoded)
             else:
-                with w.block() as zeros, w.range("s", VECTOR) as s:
+                with w.block() as zeros, w.range("s", self.vector) as s:
                     w.add(Store(values, (lane, s), self.fill))
                 w.add(If(below(first[1] + place[1], total), tuple(decoded), tuple(zeros)))
             to = self.shared[self.place(half, *place)]
-            w.micro(f"raot_put8_{self.kind.value}", to=to, **{"from": values[(lane, ZERO)]})
+            name = f"raot_put{self.vector}_{self.kind.value}"
+            w.micro(name, to=to, **{"from": values[(lane, ZERO)]})
 
-    def _decode(self, w: Writer, own: Pair) -> None:
+    def _decode(self, w: Writer, own: Pair, place: Dim) -> None:
+        """`place`: that of the first step."""
         (byte, *others), form = self.parts, self._form
-        kind, x = form.byte.load.dtype.value, self.results[0][(own[0], ZERO)]
-        w.micro(f"raot_widen8_{kind}", zero=form.number, to=x, **{"from": byte[(*own, ZERO)]})
-        for part, registers in zip(form.others, others, strict=True):
-            step, by = self._step(part), registers[(*own, ZERO)]
-            if part is form.zero:
+        x, given = self.results[0][(own[0], ZERO)], {"from": byte[(*own, ZERO)]}
+        part_of_word = {}
+        if form.byte.packed and self.vector < EIGHT:
+            part_of_word = {"part": w.named("part", place % EIGHT // self.vector)}
+        pairs = [
+            (part, registers[(*own, ZERO)])
+            for part, registers in zip(form.others, others, strict=True)
+        ]
+        whole = [by for part, by in pairs if self._is_whole_zero(part)]
+        if whole:
+            name = f"raot_widen{self.vector}_by_{form.kind}"
+            w.micro(name, to=x, zero=whole[0], **part_of_word, **given)
+        else:
+            name = f"raot_widen{self.vector}_{form.kind}"
+            w.micro(name, to=x, zero=form.number, **part_of_word, **given)
+        for part, by in pairs:
+            step = self._step(part)
+            if part is form.scale:
+                w.micro(f"raot_multiply{self.vector}_f16", x=x, by=by, step=step)
+            elif not whole:
                 by = self._zeros(w, by, step)
-            way = "subtract" if part is form.zero else "multiply"
-            w.micro(f"raot_{way}8_f16", x=x, by=by, step=step)
+                w.micro(f"raot_subtract{self.vector}_f16", x=x, by=by, step=step)
 
     def _zeros(self, w: Writer, zero: Load, step: int) -> Load:
         """Zero points in half precision."""
         zeros = self.results[1][(zero.index[0], ZERO)]
         if step:
-            w.micro(f"raot_widen8_{zero.dtype.value}", zero=0, to=zeros, **{"from": zero})
+            name = f"raot_widen{self.vector}_{zero.dtype.value}"
+            w.micro(name, zero=0, to=zeros, **{"from": zero})
         else:
             w.add(Store(zeros.buffer, zeros.index, Cast(Cast(zero, DType.F32), self.kind)))
         return zeros
 
 
 def decoded_side(
-    w: Writer, product: Product, load: Load, kind: DType, size: tuple[int, int], name: str
-) -> Decoded | None:
-    """The side of a factor that is decoded in vectors, if it is. Reserves shared memory."""
+    w: Writer, product: Product, load: Load, kind: DType, size: tuple[int, int], name: str,
+    threads: int,
+) -> Decoded | None:  # fmt: skip
+    """The side of a factor that is decoded in vectors, if it is: of four elements where a thread
+    has no eight. Reserves shared memory."""
     loops = product.rows if load == product.found.left else product.columns
     decoding, axes = _decoded(product, load, loops, w.bounds)
     if decoding is None or not axes:
         return None
     rows = axes[0] == product.steps
     shared = reserved_tile(w, name, kind, size, rows=rows)
-    return Decoded(
-        name, product, load, loops, *size, rows, VECTOR, shared, decoding=decoding
-    )  # fmt: skip
+    width = VECTOR if size[0] * size[1] >= VECTOR * threads else VECTOR // 2
+    return Decoded(name, product, load, loops, *size, rows, width, shared, decoding=decoding)
 
 
 def is_decoded(product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds) -> bool:

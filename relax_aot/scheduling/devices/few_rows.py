@@ -313,7 +313,7 @@ class _Launch(ABC):
         source = word_at(source) if byte.packed else source
         to = strip[(ZERO,)]
         if self.width == EIGHT:
-            w.micro(f"raot_load8_{kind}", to=to, ahead=ZERO, **{"from": source})
+            w.micro(f"raot_load8_{kind}", to=to, ahead=ZERO, near=ZERO, **{"from": source})
         else:
             w.micro(f"raot_load{BYTES}_{byte.dtype.value}", to=to, **{"from": source})
         for first in range(0, self.width, EIGHT):

@@ -21,7 +21,7 @@ from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_max, dim_min,
 from relax_aot.ir.loops import Barrier, Buffer, Cast, Expr, For, Kernel, Load
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
-from relax_aot.scheduling.devices.copies import Side, side_of
+from relax_aot.scheduling.devices.copies import Pair, Side, side_of
 from relax_aot.scheduling.devices.decoded import Decoded, decoded_side, is_decoded
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.nibbles import with_packed_weights
@@ -103,7 +103,7 @@ class Tiles:
     medium: Tile = Tile(64, 128, 32, (2, 4))
     short: Tile = Tile(64, 64, 64, (2, 2))
     slim: Tile = Tile(128, 64, 32, (4, 1))
-    tall: Tile = Tile(256, 64, 32, (4, 2))
+    tall: Tile = Tile(512, 64, 32, (8, 2))
     low: Tile = Tile(128, 64, 32, (4, 2))
     slid: tuple[tuple[Tile, Tile], ...] = (
         (Tile(256, 32, 32, (4, 1)), Tile(128, 32, 32, (4, 1))),
@@ -292,25 +292,25 @@ def _stored(product: Product, load: Load, kind: DType) -> bool:
     return value.dtype is kind and isinstance(value, Load | Cast)
 
 
-def _halves(w: Writer, parts: Dim, *, apart: bool) -> Iterator[tuple[Dim, Dim, Expr | bool, bool]]:
+def _halves(w: Writer, parts: Dim, behind: int) -> Iterator[tuple[Dim, Dim, Expr | bool, bool]]:
     """Numbers of parts in a row, each with the half of shared memory that it is in, whether another
     one follows, and whether two may. Two parts are no loop, so that compilers know all their
-    addresses. `apart`: where the number of parts is known and odd, the last one is behind the loop,
-    in which nothing is tested then. Others have no registers for it."""
+    addresses. `behind`: of a known number of parts, 2 and one more of an odd number are behind the
+    loop, or this one alone for 1. Nothing is tested in the loop then. Others have no registers for
+    it."""
     known = parts.constant if parts.is_constant else 0
-    if 0 < known <= 2:
-        for number in range(known):
-            yield Dim.of(number), Dim.of(number), number + 1 < known, False
-        return
-    odd, even = apart and known % 2 == 1, simplify(parts % 2, w.bounds) == 0
-    pairs = simplify(parts // 2 if odd else ceildiv(parts, 2), w.bounds)
-    with w.range("pair", pairs) as pair, w.range("half", 2) as half:
-        part = pair * 2 + half
-        with w.when(*() if odd or even else (below(part, parts),)):
-            later = below(pair + half, pairs) if even else below(part + 1, parts)
-            yield part, half, odd or later, True
-    if odd:
-        yield parts - 1, ZERO, False, False
+    tail = known if known <= 2 else min(behind, 1) * (known % 2) + behind // 2 * 2
+    even = simplify(parts % 2, w.bounds) == 0
+    pairs = simplify(ceildiv(parts - tail, 2), w.bounds)
+    if pairs != 0:
+        with w.range("pair", pairs) as pair, w.range("half", 2) as half:
+            part = pair * 2 + half
+            with w.when(*() if tail or even else (below(part, parts),)):
+                later = below(pair + half, pairs) if even else below(part + 1, parts)
+                yield part, half, tail > 0 or later, True
+    for left in reversed(range(tail)):
+        number = known - 1 - left
+        yield Dim.of(number), Dim.of(number % 2), left > 0, left > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +362,7 @@ class _Launch:
         w, product, size = self.w, self.product, (lines, self.steps)
         decoded = None
         if _width(product, w.bounds) == VECTOR:
-            decoded = decoded_side(w, product, load, kind, size, name)
+            decoded = decoded_side(w, product, load, kind, size, name, self.tile.threads)
         return decoded or side_of(w, product, load, kind, size, name)
 
     def _place(self, block: Dim) -> tuple[tuple[Dim, Dim], At]:
@@ -414,16 +414,22 @@ class _Launch:
                 self._fetch(sides, start, warp, batch, ZERO, whole=True)
         listed = any(side.places for side in sides)
         most = MOST_LISTED if listed else MOST_COPIES
-        apart = product.padded is not None and tile.copies <= most
-        for part, half, another, second in _halves(w, parts, apart=apart):
+        behind = int(product.padded is not None and tile.copies <= most)
+        behind = 2 if any(isinstance(side, Decoded) for side in sides) else behind
+        in_loop = False
+        for part, half, another, second in _halves(w, parts, behind):
+            if part.is_constant and in_loop:
+                start, batch = self._place(block)
+                first = self._own(sides, warp)
+            in_loop = not part.is_constant
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))
             if another is not False:
                 self._put(sides, start, warp, 1 - half, part * self.steps, whole=True)
-                if second is not False:
-                    self._fetch_next(sides, start, warp, batch, part, parts)
                 with w.when(*() if another is True else (another,)):
                     self._copy(sides, start, warp, batch, 1 - half, part * self.steps, whole=True)
+                if second is not False:
+                    self._fetch_next(sides, start, warp, batch, (part, half), parts)
             with w.range("k", self.steps // unit.steps) as k:
                 self._multiply(sides, first, half, k * unit.steps, factors, sums, zeros)
         zeros.subtract(sums, parts * self.steps if product.padded else total)
@@ -485,28 +491,29 @@ class _Launch:
 
     def _fetch(
         self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, part: Dim,
-        *, whole: bool = False,
+        *, numbers: frozenset[str] = frozenset(), whole: bool = False,
     ) -> None:  # fmt: skip
         """Loads steps of the factors that are decoded, from `part` on."""
         with self._decoded(sides, start, warp) as decoded:
             for side, first, lane, thread in decoded:
                 place = (first, part)
                 side.fetch(
-                    self.w, thread, self.tile.threads, batch, place, lane=lane, whole=whole
+                    self.w, thread, self.tile.threads, batch, place, lane=lane, numbers=numbers,
+                    whole=whole,
                 )  # fmt: skip
 
     def _fetch_next(
-        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, part: Dim,
+        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, at: Pair,
         parts: Dim,
     ) -> None:  # fmt: skip
-        """Loads what is decoded behind the next barrier. After the last part that is one of those
-        before, which takes no branch."""
-        w, known = self.w, parts.is_constant
+        """Loads what is decoded behind the next barrier. `at`: a part, and its half of memory."""
+        w = self.w
         if not any(isinstance(side, Decoded) for side in sides):
             return
-        with w.when(*() if known else (below(part + 2, parts),)):
-            behind = w.named("behind", dim_min(part + 1, parts - 2)) if known else part + 1
-            self._fetch(sides, start, warp, batch, behind * self.steps, whole=True)
+        (part, half), rest = at, () if parts.is_constant else (below(at[0] + 2, parts),)
+        with w.when(*rest):
+            first = (part + 1) * self.steps
+            self._fetch(sides, start, warp, batch, first, numbers=half.symbols, whole=True)
 
     def _put(
         self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, half: Dim, part: Dim,

@@ -65,9 +65,10 @@ def nibble_of(expr: Expr, step: str) -> Load | None:
 
 
 def word_at(load: Load) -> Load:
-    """The first byte of eight elements of packed weights."""
-    shape = (*load.buffer.shape[:-1], load.buffer.shape[-1] // 2)
-    return Load(Buffer(load.buffer.name, DType.U8, shape), (*load.index[:-1], load.index[-1] // 2))
+    """The first byte of the word of an element of packed weights."""
+    shape, step = (*load.buffer.shape[:-1], load.buffer.shape[-1] // 2), load.index[-1]
+    word = step // EIGHT * (EIGHT // 2)
+    return Load(Buffer(load.buffer.name, DType.U8, shape), (*load.index[:-1], word))
 
 
 def with_packed_weights(w: Writer, product: Product, context: Context) -> Product:

@@ -422,7 +422,8 @@ def test_pixels_are_copied_for_all_windows_of_a_line(case: str, apart: int) -> N
 def test_bytes_are_decoded_in_vectors(case: str) -> None:
     _, device = both(case)
     names = {stmt.name for stmt in walk(device.body) if isinstance(stmt, Micro)}
-    assert "raot_multiply8_f16" in names and names & {"raot_widen8_i8", "raot_widen8_u8"}
+    assert "raot_multiply8_f16" in names
+    assert any(name.startswith("raot_widen8_") for name in names)
 
 
 def test_planted_faults_are_found() -> None:
