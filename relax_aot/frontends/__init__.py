@@ -132,9 +132,15 @@ def _of_path(path: Path) -> Frontend:
     for frontend in found.frontends:
         if path.suffix.lower() in frontend.SUFFIXES:
             return frontend
+    if not path.exists():
+        raise ModelError(f"cannot read {path}: No such file or directory")
     known = ", ".join(suffix for frontend in found.frontends for suffix in frontend.SUFFIXES)
     what = f"its suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
     message = f"cannot tell the format of {path} from {what}; known are {known}"
+    if path.suffix.lower() in (".gguf", ".safetensors") or (path / "config.json").is_file():
+        message += "; language models are compiled by `relax-aot llm`, in Python rx.load_llm"
+    if path.suffix.lower() in (".pt", ".pth", ".pt2"):
+        message += "; models of PyTorch are exported to ONNX first (docs/how-to/pytorch.md)"
     raise ModelError(with_problems(message, found.problems))
 
 

@@ -34,9 +34,11 @@ def checked_range(name: str, low: int, high: int, said: str) -> tuple[int, int]:
     return low, high
 
 
-def missing_bounds(origins: Mapping[str, str]) -> MissingBound:
-    """`origins` says for each symbol where it comes from."""
+def missing_bounds(origins: Mapping[str, str], unknown: Collection[str] = ()) -> MissingBound:
+    """`origins` says for each symbol where it comes from. `unknown`: other names with bounds."""
     lines = [f"  --bound {name}=128    ({origin})" for name, origin in origins.items()]
+    if unknown:
+        lines.append(f"No input has a size {' or '.join(map(printable, unknown))}.")
     return MissingBound(
         "an upper bound is needed for each dynamic size; add, with the"
         " numbers that you need:\n" + "\n".join(lines)

@@ -196,7 +196,7 @@ def _ranges(
         given[name] = (size, size)
     missing = [text for text in origins if text not in given]
     if missing:
-        raise missing_bounds({names[text]: origins[text] for text in missing})
+        raise missing_bounds({names[text]: origins[text] for text in missing}, rest)
     return {text: given[text] for text in origins}, rest
 
 

@@ -109,6 +109,32 @@ def test_bad_bounds_are_refused(bound: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_bound_of_another_size_is_named_with_the_missing_one(tmp_path: Path) -> None:
+    done = relax_aot("compile", GESTURE, "--bound", "length=256", "-o", "out", folder=tmp_path)
+    refused(done, 2, "--bound n=128", "No input has a size length.")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("model.gguf", "`relax-aot llm`"),
+        ("model.safetensors", "`relax-aot llm`"),
+        ("", "`relax-aot llm`"),
+        ("config.json", "cannot tell the format of config.json from its suffix '.json'"),
+        ("model.pt2", "docs/how-to/pytorch.md"),
+        ("missing.gguf", "cannot read missing.gguf: No such file"),
+    ],
+)
+def test_models_of_other_commands_say_how_they_are_read(
+    name: str, said: str, tmp_path: Path
+) -> None:
+    """`""` is a folder in the layout of Hugging Face."""
+    for file in ("config.json", "model.gguf", "model.safetensors", "model.pt2"):
+        (tmp_path / file).write_bytes(b"{}")
+    done = relax_aot("compile", name or str(tmp_path), "-o", "out", folder=tmp_path)
+    refused(done, 2, said)
+
+
 @pytest.mark.parametrize("data", [b"", b"not a model", b"\x08\xff\xff\xff", None])
 def test_broken_files_are_refused(data: bytes | None, tmp_path: Path) -> None:
     if data is not None:

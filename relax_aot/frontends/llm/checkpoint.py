@@ -139,13 +139,18 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         fields = config_of(str(folder), metadata, tensors)
         weights = named(form_of(str(folder), metadata), tensors, fields)
         return Checkpoint(folder.stem, Config(str(folder), fields), weights)
+    require_folder(folder)
+    config = Config(str(folder / CONFIG), read_json(folder / CONFIG))
+    return Checkpoint(folder.resolve().name, config, _weights(folder))
+
+
+def require_folder(folder: Path) -> None:
+    """Refuse the path of a language model that is neither a folder nor a file of a known format."""
     if not folder.is_dir():
         raise ModelError(
             f"{folder} is no folder: a language model is a folder with {CONFIG} and {WHOLE}, or a"
             f" file *{GGUF}, or *{SUFFIX} of llama2.c"
         )
-    config = Config(str(folder / CONFIG), read_json(folder / CONFIG))
-    return Checkpoint(folder.resolve().name, config, _weights(folder))
 
 
 def _weights(folder: Path) -> dict[str, Tensor]:

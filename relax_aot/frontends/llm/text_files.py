@@ -10,7 +10,7 @@ from typing import Any
 from relax_aot.frontends.llm.chat import read_chat
 from relax_aot.frontends.llm.chat.source import read_source
 from relax_aot.frontends.llm.chat.table import Chat
-from relax_aot.frontends.llm.checkpoint import GGUF
+from relax_aot.frontends.llm.checkpoint import GGUF, require_folder
 from relax_aot.frontends.llm.ends import end_tokens
 from relax_aot.frontends.llm.gguf import read_gguf
 from relax_aot.frontends.llm.gguf_text import gguf_ends, gguf_source
@@ -57,7 +57,10 @@ def _metadata(model: Path) -> dict[str, Any] | None:
     """What a GGUF file says of its tokenizer, or would say; None of a folder."""
     if model.suffix == SUFFIX:
         return llama2c_text(model, read_llama2c(model)[0]["vocab_size"]) or {}
-    return read_gguf(model)[0] if model.suffix == GGUF else None
+    if model.suffix == GGUF:
+        return read_gguf(model)[0]
+    require_folder(model)
+    return None
 
 
 @dataclass(frozen=True)

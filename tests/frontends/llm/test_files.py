@@ -16,6 +16,7 @@ import relax_aot as rx
 from relax_aot.frontends.llm.architectures import shape_of
 from relax_aot.frontends.llm.config import Config
 from relax_aot.frontends.llm.safetensors import read
+from relax_aot.frontends.llm.text_files import read_text_files
 from tests.frontends.llm.checkpoints import (
     LLAMA3,
     LONG,
@@ -462,6 +463,8 @@ def test_a_window_that_hides_nothing_is_left_out(tmp_path: Path) -> None:
 def test_a_path_that_is_no_folder(tmp_path: Path) -> None:
     with pytest.raises(rx.RelaxAotError, match="is no folder"):
         rx.load_llm(tmp_path / "none")
+    with pytest.raises(rx.RelaxAotError, match="is no folder"):
+        read_text_files(tmp_path / "none")
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.long)])
