@@ -295,7 +295,7 @@ OPS = (
     _unary("hard_swish", lambda x: x * _hard_sigmoid(x, alpha=1 / 6, beta=0.5),
            _np64(lambda x: x * np.clip(x / 6 + 0.5, 0, 1)), inputs=_inner),
     _unary("shrink", _shrink, _np_shrink, attrs={"lambd": 0.4, "bias": 0.3}),
-    _unary("swish", lambda x, *, alpha=1.0: x * apply("sigmoid", x * alpha),
+    _unary("swish", lambda x, *, alpha=1.0: x * apply("sigmoid", x if alpha == 1.0 else x * alpha),
            _np64(lambda x, alpha=1.0: x / (1 + np.exp(-alpha * x))), attrs={"alpha": 1.7}),
     _unary("gelu", _gelu, _np64(
                lambda x, approximate="none": x * 0.5 * (1 + _erf(x / np.sqrt(2)))
