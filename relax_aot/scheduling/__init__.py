@@ -86,7 +86,8 @@ def schedule(
     small = optimize == "size"
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True, functions=0, scans=False)
-        target = replace(target, separate=False, float_channels=0, softmax=False, gates=0)
+        target = replace(target, separate=False, softmax=False, gates=0, sigmoids=0)
+        target = replace(target, float_channels=0)
     if optimize != "speed":  # kernels that are merged for memory may be no products by themselves
         target = replace(target, parts="")
     if numerics == "ordered":

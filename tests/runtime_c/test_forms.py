@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 INCLUDE = ROOT / "runtime_c" / "include"
 PARTS = (
-    "functions_mve.h", "functions_x86.h", "multiply_mve.h", "multiply_vfp.h",
+    "functions_mve.h", "functions_vfp.h", "functions_x86.h", "multiply_mve.h", "multiply_vfp.h",
     *(f"dot_parts_{form}.h" for form in ("dsp", "mve")),
     *(f"multiply_groups_{form}.h" for form in ("avx512", "lanes", "mve", "vfp")),
     *(f"multiply_half_{form}.h" for form in ("mve", "vfp")),
@@ -68,12 +68,12 @@ def need(*tools: str) -> None:
             pytest.skip(f"{tool} is not installed")
 
 
-def lines(command: Sequence[str], folder: Path) -> list[str]:
+def lines(command: Sequence[str], folder: Path, source: Path = SOURCE) -> list[str]:
     need(command[0], GCC, "qemu-arm")
     program = folder / "forms"
     compiler, *flags = command
     built = subprocess.run(
-        [compiler, *flags, *CORE, f"-I{INCLUDE}", str(SOURCE), "-o", str(program), "-lm"],
+        [compiler, *flags, *CORE, f"-I{INCLUDE}", str(source), "-o", str(program), "-lm"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr[-3000:]
@@ -94,6 +94,16 @@ def test_every_form_gives_the_same_bits(form: str, plain: list[str], tmp_path: P
     found = lines(FORMS[form], tmp_path)
     assert len(found) == 300
     assert found == plain
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("numerics", [(), ("-DRAOT_NUMERICS_ORDERED=1",)], ids=["", "ordered"])
+@pytest.mark.parametrize("form", ["assembly", "clang_assembly"])
+def test_rows_of_sigmoids_have_the_bits_of_single_calls(
+    form: str, numerics: tuple[str, ...], tmp_path: Path
+) -> None:
+    command = (*FORMS[form], *numerics)
+    assert lines(command, tmp_path, SOURCE.with_name("sigmoid_rows.c")) == ["149100 0"]
 
 
 @pytest.mark.parametrize("name", sorted(p.name for p in (INCLUDE / "raot").glob("*.h")))

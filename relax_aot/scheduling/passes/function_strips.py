@@ -9,8 +9,9 @@ row is the function of something, and nothing else, its memory is the strip. On 
 such as those of a tile of sums, share a strip. The bits are those of the loop before, but for
 subnormal numbers where vectors flush them.
 
-Other targets compute the gates of quantized recurrent layers alone so; cores with the DSP extension
-only where they are rows, because a strip takes more loads and stores there than a call saves.
+Cores with an FPU and without vectors compute sigmoid alone so. Other targets compute the gates of
+quantized recurrent layers so; cores with the DSP extension only where they are rows, because a
+strip takes more loads and stores there than a call saves.
 
 With lanes of partial sums, loops that sum stay what that pass made of them, and long rows become
 blocks, which threads can share.
@@ -121,6 +122,34 @@ EXAMPLES = (
         target="mve",
     ),
     Example(
+        why="on an FPU, sigmoid alone",
+        before="""
+            symbol n in 1..99
+            kernel @gated(%x: f32[n]) -> (%y: f32[n], %z: f32[n]) {
+              for i in 0..n {
+                %y[i] = (%x[i] * sigmoid(%x[i]))
+              }
+              for j in 0..n {
+                %z[j] = tanh(%x[j])
+              }
+            }""",
+        after="""
+            kernel @gated(%x: f32[n]) -> (%y: f32[n], %z: f32[n]) {
+              for i_strip in 0..(n + 63) // 64 {
+                let i_width = min(-64*i_strip + n, 64)
+                reserve %i_sigmoid: f32[64]
+                micro raot_sigmoid_f32(..., %x[64*i_strip]) [i_width]
+                for lane in 0..i_width {
+                  %y[64*i_strip + lane] = (%x[64*i_strip + lane] * %i_sigmoid[lane])
+                }
+              }
+              for j in 0..n {
+                %z[j] = tanh(%x[j])
+              }
+            }""",
+        target="fpu",
+    ),
+    Example(
         why="a host's blocks of 1024, which threads can share",
         before="""
             symbol n in 1..9999
@@ -207,6 +236,7 @@ EXAMPLES = (
         target="mve",
     ),
 )
+_NAMES = FUNCTIONS | GATES
 _LEAST = 4
 """Fewer iterations than this are computed one by one, also as many as there are lanes of sums."""
 _LEAST_STRIP = 64
@@ -218,9 +248,16 @@ _CHEAP = 8
 
 def run(module: Module, target: Target) -> Module:
     """Functions in strips, where the target has micro-kernels for them."""
-    if not target.functions and not target.gates:
+    if not _lengths(target):
         return module
     return replace(module, kernels=tuple(_in_strips(k, module, target) for k in module.kernels))
+
+
+def _lengths(target: Target) -> dict[str, int]:
+    """Elements of a strip for each function that micro-kernels compute."""
+    lengths = dict.fromkeys(FUNCTIONS, target.functions) | dict.fromkeys(GATES, target.gates)
+    lengths["sigmoid"] = max(target.functions, target.sigmoids)
+    return {function: length for function, length in lengths.items() if length}
 
 
 def _in_strips(kernel: Kernel, module: Module, target: Target) -> Kernel:
@@ -228,19 +265,15 @@ def _in_strips(kernel: Kernel, module: Module, target: Target) -> Kernel:
         return kernel
     w = Writer(names_in(kernel), module.bounds)
     with w.block() as body:
-        functions = (FUNCTIONS if target.functions else {}) | (GATES if target.gates else {})
-        length = max(target.functions, target.gates)
-        _Strips(w, functions, length, target.partial_sums).block(kernel.body)
+        _Strips(w, _lengths(target), target.partial_sums).block(kernel.body)
     return replace(kernel, body=tuple(body))
 
 
 @dataclass(frozen=True, slots=True)
 class _Strips:
     w: Writer
-    functions: Mapping[str, str]
-    """The micro-kernels by their scalar functions."""
-    length: int
-    """Of a strip; 1 where only rows are computed so."""
+    lengths: Mapping[str, int]
+    """Of a strip, by its function; 1 where only rows are computed so."""
     lanes: int
     """Of partial sums."""
 
@@ -268,11 +301,11 @@ class _Strips:
         if known and not loop.axis and (loops := self.short_rows(flat)):
             self.strips(loops)
             return
-        if known and not loop.axis and self.matches(flat) and self.ready(flat):
+        if known and not loop.axis and self.matches(flat) and (ready := self.ready(flat)):
             if whole := self.whole_row(flat):
                 self.row(flat, *whole)
                 return
-            if self.length > 1:
+            if self.length(ready) > 1:
                 self.strips((flat,))
                 return
         with w.block() as body:
@@ -280,6 +313,10 @@ class _Strips:
                 w.bounds = ranges((loop,), w.bounds)
             self.block(loop.body)
         w.add(replace(loop, body=tuple(body)))
+
+    def length(self, found: Iterable[Apply]) -> int:
+        """Elements of a strip that is long enough for each of these functions."""
+        return max(self.lengths[one.function] for one in found)
 
     def matches(self, loop: For) -> bool:
         """Whether it is worth a call, and no sum in lanes."""
@@ -301,8 +338,10 @@ class _Strips:
         if self.lanes == 1 or not wide or any(inner.axis for inner in loops[1:]):
             return ()
         known = all(dim.is_constant and dim.constant > 0 for dim in wide)
-        most = min(self.length // 2, SHORT_ROW)
-        if not known or prod(dim.constant for dim in wide) > most or not self.ready(loops[-1]):
+        ready = self.ready(loops[-1])
+        if not known or not ready:
+            return ()
+        if prod(dim.constant for dim in wide) > min(self.length(ready) // 2, SHORT_ROW):
             return ()
         names, body = {each.variable for each in loops}, loops[-1].body
         stores = [stmt for stmt in body if isinstance(stmt, Store)]
@@ -317,7 +356,7 @@ class _Strips:
             self.part_of_row(loop, store, found, ZERO, loop.extent)
             return
         names = (f"{loop.variable}_block", f"{loop.variable}_width")
-        with self.w.tiles(names, loop.extent, self.length) as (at, width):
+        with self.w.tiles(names, loop.extent, self.lengths[found.function]) as (at, width):
             self.part_of_row(loop, store, found, at, width)
 
     def part_of_row(self, loop: For, store: Store, found: Apply, at: Dim, count: Dim) -> None:
@@ -330,7 +369,7 @@ class _Strips:
             source = moved(argument, first)
         else:
             self.each(part, (replace(store, value=argument),))
-        w.micro(self.functions[found.function], values=values, **{"from": source}, count=count)
+        w.micro(_NAMES[found.function], values=values, **{"from": source}, count=count)
         rest = tuple(stmt for stmt in loop.body if stmt != store)
         if rest:
             self.each(part, rest)
@@ -357,9 +396,10 @@ class _Strips:
         """Iterations of a strip: several strips together are about as long as one alone would
         be."""
         body = loops[-1].body
-        count = len({e for stmt in body for e in expressions(stmt) if self.is_function(e)})
-        size = self.length
-        while size * count > self.length and size > _LEAST_STRIP:
+        found = {e for stmt in body for e in expressions(stmt) if isinstance(e, Apply)}
+        found = {one for one in found if self.is_function(one)}
+        size = length = self.length(found)
+        while size * len(found) > length and size > _LEAST_STRIP:
             size //= 2
         _, high = interval(loops[0].extent, self.w.bounds)
         return min(max(size // wide, 1), max(high, 1))
@@ -392,7 +432,7 @@ class _Strips:
         for one, buffer in results.items():
             values = Load(buffer, (ZERO,))
             source = rows.get(one) or Load(sources[one], (ZERO,))
-            name, count = self.functions[one.function], strip.count
+            name, count = _NAMES[one.function], strip.count
             w.micro(name, values=values, **{"from": source}, count=count)
         values_of: dict[Expr, Expr] = {
             local: Load(buffer, place) for local, buffer in strips.items()
@@ -425,7 +465,7 @@ class _Strips:
         found: dict[Apply, None] = {}
         for number, stmt in enumerate(loop.body):
             for one in _may_compute(stmt):
-                if one.function not in self.functions or one.args[0].dtype is not DType.F32:
+                if one.function not in self.lengths or one.args[0].dtype is not DType.F32:
                     continue
                 argument = _written_out(one.args[0], loop.body)
                 if argument is None or not _reads_early(argument, loop.body[:number], loop.body):
@@ -435,7 +475,7 @@ class _Strips:
         return list(found)
 
     def is_function(self, expr: Expr) -> bool:
-        return isinstance(expr, Apply) and expr.function in self.functions
+        return isinstance(expr, Apply) and expr.function in self.lengths
 
     def whole_row(self, loop: For) -> tuple[Store, Apply] | None:
         """The store of a function to contiguous memory, where the other statements read no other

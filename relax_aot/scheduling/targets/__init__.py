@@ -41,12 +41,13 @@ class Target:
     `rows`) where each of them would convert its right operand again. `half_sums`: sums of products
     of half precision have tiles of floats.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
-    loops compute them), `gates`: the same for gates, 1 where only rows are computed so, `softmax`:
-    one computes whole rows. `scans`: micro-kernels check contiguous indices. `quotients`:
-    micro-kernels quantize rows by a division. `byte_rows`: they multiply rows of bytes by bytes
-    that are computed too. `channels_last`: images of bytes between kernels have this layout, those
-    of floats with at least `float_channels` (0: none). A row of scores that may take more than
-    `score_row` bytes is computed in blocks of `score_block` keys.
+    loops compute them), `gates`: the same for gates, 1 where only rows are computed so,
+    `sigmoids`: for sigmoid where the others are loops. `softmax`: one computes whole rows. `scans`:
+    micro-kernels check contiguous indices. `quotients`: micro-kernels quantize rows by a division.
+    `byte_rows`: they multiply rows of bytes by bytes that are computed too. `channels_last`: images
+    of bytes between kernels have this layout, those of floats with at least `float_channels` (0:
+    none). A row of scores that may take more than `score_row` bytes is computed in blocks of
+    `score_block` keys.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
     begin and store several columns in an iteration. `waits`: loads of constants wait for flash.
     `compact`: one function for all convolutions rather than fast loops for each. `lean`: names of
@@ -81,6 +82,7 @@ class Target:
     partial_sums: int = 1
     functions: int = 0
     gates: int = 0
+    sigmoids: int = 0
     softmax: bool = False
     scans: bool = False
     quotients: bool = False

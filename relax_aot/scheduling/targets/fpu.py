@@ -24,6 +24,7 @@ TARGET = Target(
     halves=True,
     half_rows=16,
     half_sums=True,
+    sigmoids=64,
     softmax=True,
     floats=(rows, panels, im2col, tiles),
 )

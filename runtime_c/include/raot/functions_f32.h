@@ -15,12 +15,16 @@
 
 #include "exponential.h"
 #include "mve.h"
+#include "powers_vfp.h"
 
 #if defined(RAOT_MVE_F32) && defined(RAOT_VECTOR_FUNCTIONS)
 #include "functions_mve.h"
 #elif defined(__AVX2__) && defined(__FMA__) && defined(RAOT_VECTOR_FUNCTIONS)
 #include "functions_x86.h"
 #else
+#if defined(RAOT_VFP_POWERS)
+#include "functions_vfp.h"
+#endif
 #if defined(__GNUC__) && !defined(__clang__)
 #define RAOT_ANY_ORDER _Pragma("GCC ivdep")
 #else
@@ -37,7 +41,9 @@
 #define RAOT_EXP_F32(values, from, count) RAOT_EACH_F32(raot_expf, values, from, count)
 #define RAOT_EXPM1_F32(values, from, count) RAOT_EACH_F32(raot_expm1f, values, from, count)
 #define RAOT_TANH_F32(values, from, count) RAOT_EACH_F32(raot_tanhf, values, from, count)
+#if !defined(RAOT_VFP_POWERS)
 #define RAOT_SIGMOID_F32(values, from, count) RAOT_EACH_F32(raot_sigmoidf, values, from, count)
+#endif
 #define RAOT_ERF_F32(values, from, count) RAOT_EACH_F32(raot_erff, values, from, count)
 #endif
 

@@ -15,95 +15,26 @@
 
 #include <stdint.h>
 
-#include "assembly.h"
 #include "exponential.h"
+#include "powers_vfp.h"
 
-#if defined(RAOT_ASM_INLINE) && defined(RAOT_ASM_THUMB) && !defined(__OPTIMIZE_SIZE__) && \
-    defined(__ARM_FEATURE_FMA) && defined(__ARM_FP) && !defined(__ARM_FEATURE_MVE)
-#if __ARM_FP & 4
-#define RAOT_SOFTMAX_BLOCKS 1
+#if defined(RAOT_VFP_POWERS)
 /* VMAXNM is an instruction of FPv5: of Armv8-M, and of Armv7E-M with double precision. */
 #if __ARM_ARCH >= 8 || (__ARM_FP & 8)
 #define RAOT_SOFTMAX_ENDS 1
 #endif
-#endif
-#endif
-
-#if defined(RAOT_SOFTMAX_BLOCKS)
-/* clang-format off */
-#define RAOT_SOFTMAX_LANES(OP, d0, d1, d2, d3, a0, a1, a2, a3, b0, b1, b2, b3) \
-    OP " " #d0 ", " #a0 ", " #b0 "\n" OP " " #d1 ", " #a1 ", " #b1 "\n" \
-    OP " " #d2 ", " #a2 ", " #b2 "\n" OP " " #d3 ", " #a3 ", " #b3 "\n"
-/* An operation on four elements. */
-#define RAOT_SOFTMAX_DO(OP, ...) RAOT_SOFTMAX_LANES(OP ".f32", __VA_ARGS__)
-#define RAOT_SOFTMAX_ALL(s) s, s, s, s
-#define RAOT_SOFTMAX_A s0, s1, s2, s3
-#define RAOT_SOFTMAX_B s4, s5, s6, s7
-#define RAOT_SOFTMAX_C s8, s9, s10, s11
-#define RAOT_SOFTMAX_D s12, s13, s14, s15
-#define RAOT_SOFTMAX_E s16, s17, s18, s19
-
 #if defined(RAOT_VECTOR_EXP)
-/* The constants of raot_reducef and raot_exp_smallf: s20 to s27, then those that sums begin with. */
-static const float raot_softmax_constants[20] = {
-    1.442695f, RAOT_SHIFTERF, -0.693145751953125f, -1.428606765330187e-06f,
-    0.1666656f, 0.00836417f, 0.001386701f, 0.0f,
-    RAOT_SOFTMAX_ALL(RAOT_SHIFTERF), RAOT_SOFTMAX_ALL(0.5f), RAOT_SOFTMAX_ALL(0.041667186f),
-};
 #define RAOT_SOFTMAX_NEAR 86.0f
-#define RAOT_SOFTMAX_FMA "vfma.f32 "
-/* Of the elements A, exp(r) - 1; the low bits of B are the power of 2. */
-#define RAOT_SOFTMAX_POWERS \
-    "vldmia %[constants]!, {s4-s7}\n" \
-    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_B, RAOT_SOFTMAX_A, RAOT_SOFTMAX_ALL(s20)) \
-    RAOT_SOFTMAX_DO("vsub", RAOT_SOFTMAX_C, RAOT_SOFTMAX_B, RAOT_SOFTMAX_ALL(s21)) \
-    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s22)) \
-    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s23)) \
-    "vldmia %[constants], {s12-s19}\n sub %[constants], #16\n" \
-    RAOT_SOFTMAX_DO("vmul", RAOT_SOFTMAX_C, RAOT_SOFTMAX_A, RAOT_SOFTMAX_A) \
-    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_D, RAOT_SOFTMAX_A, RAOT_SOFTMAX_ALL(s24)) \
-    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_E, RAOT_SOFTMAX_A, RAOT_SOFTMAX_ALL(s25)) \
-    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_E, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s26)) \
-    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_D, RAOT_SOFTMAX_C, RAOT_SOFTMAX_E) \
-    RAOT_SOFTMAX_DO("vfma", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_D)
 #else
-/* The constants of raot_exp_partsf and raot_expm1_nearf. */
-static const float raot_softmax_constants[32] = {
-    1.442695f, 12582912.0f, RAOT_LN2_HIGHF, RAOT_LN2_LOWF, 0.00019960135f, 0.0f, 0.0f, 0.0f,
-    RAOT_SOFTMAX_ALL(12582912.0f), RAOT_SOFTMAX_ALL(0.0013933729f),
-    RAOT_SOFTMAX_ALL(0.00833319f), RAOT_SOFTMAX_ALL(0.041666478f),
-    RAOT_SOFTMAX_ALL(0.16666667f), RAOT_SOFTMAX_ALL(0.5f),
-};
 /* (1 + p) * 2^n is 2^n + 2^n * p, where the product is no subnormal number. */
 #define RAOT_SOFTMAX_NEAR 64.0f
-#define RAOT_SOFTMAX_FMA "vmla.f32 "
-#define RAOT_SOFTMAX_POWERS \
-    "vldmia %[constants]!, {s4-s7}\n" \
-    RAOT_SOFTMAX_DO("vmla", RAOT_SOFTMAX_B, RAOT_SOFTMAX_A, RAOT_SOFTMAX_ALL(s20)) \
-    RAOT_SOFTMAX_DO("vsub", RAOT_SOFTMAX_C, RAOT_SOFTMAX_B, RAOT_SOFTMAX_ALL(s21)) \
-    RAOT_SOFTMAX_DO("vmls", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s22)) \
-    RAOT_SOFTMAX_DO("vnmul", RAOT_SOFTMAX_D, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s23)) \
-    RAOT_SOFTMAX_DO("vadd", RAOT_SOFTMAX_C, RAOT_SOFTMAX_A, RAOT_SOFTMAX_D) \
-    RAOT_SOFTMAX_DO("vsub", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_A) \
-    RAOT_SOFTMAX_DO("vsub", RAOT_SOFTMAX_D, RAOT_SOFTMAX_D, RAOT_SOFTMAX_A) \
-    "vldmia %[constants]!, {s16-s19}\n" \
-    RAOT_SOFTMAX_DO("vmla", RAOT_SOFTMAX_E, RAOT_SOFTMAX_C, RAOT_SOFTMAX_ALL(s24)) \
-    RAOT_SOFTMAX_HORNER("s0-s3", RAOT_SOFTMAX_A, RAOT_SOFTMAX_E) \
-    RAOT_SOFTMAX_HORNER("s16-s19", RAOT_SOFTMAX_E, RAOT_SOFTMAX_A) \
-    RAOT_SOFTMAX_HORNER("s0-s3", RAOT_SOFTMAX_A, RAOT_SOFTMAX_E) \
-    RAOT_SOFTMAX_HORNER("s16-s19", RAOT_SOFTMAX_E, RAOT_SOFTMAX_A) "sub %[constants], #96\n" \
-    RAOT_SOFTMAX_DO("vmul", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_C) \
-    RAOT_SOFTMAX_DO("vmla", RAOT_SOFTMAX_D, RAOT_SOFTMAX_D, RAOT_SOFTMAX_C) \
-    RAOT_SOFTMAX_DO("vmla", RAOT_SOFTMAX_D, RAOT_SOFTMAX_A, RAOT_SOFTMAX_E) \
-    RAOT_SOFTMAX_DO("vadd", RAOT_SOFTMAX_A, RAOT_SOFTMAX_C, RAOT_SOFTMAX_D)
-#define RAOT_SOFTMAX_HORNER(NEXT, TO, FROM) \
-    "vldmia %[constants]!, {" NEXT "}\n" RAOT_SOFTMAX_DO("vmla", TO, FROM, RAOT_SOFTMAX_C)
 #endif
+/* clang-format off */
 /* Powers of two elements, added to the sum. */
 #define RAOT_SOFTMAX_SCALE(x0, x1, n0, n1) \
     "vmov r3, r8, " n0 ", " n1 "\n" \
     "add r3, r10, r3, lsl #23\n add r8, r10, r8, lsl #23\n vmov " n0 ", " n1 ", r3, r8\n" \
-    RAOT_SOFTMAX_FMA n0 ", " n0 ", " x0 "\n" RAOT_SOFTMAX_FMA n1 ", " n1 ", " x1 "\n" \
+    RAOT_VFP_FMA n0 ", " n0 ", " x0 "\n" RAOT_VFP_FMA n1 ", " n1 ", " x1 "\n" \
     "vadd.f32 s28, s28, " n0 "\n vadd.f32 s28, s28, " n1 "\n"
 /* clang-format on */
 
@@ -140,15 +71,15 @@ __attribute__((noinline, unused)) static void raot_softmax_range(const float *fr
 __attribute__((noinline, unused)) static float raot_softmax_powers(float *values, const float *from,
                                                                    int32_t blocks, float peak)
 {
-    const float *constants = raot_softmax_constants;
+    const float *constants = raot_vfp_constants;
     float ends[2] = {0.0f, peak};
 
     /* clang-format off */
     __asm__ volatile(
-        "vldmia %[constants]!, {s20-s27}\n vldmia %[ends], {s28-s29}\n mov r10, #0x3f800000\n"
+        "vldmia %[constants]!, {s20-s27}\n vldmia %[ends], {s28-s29}\n mov r10, #0x00800000\n"
         "1: vldmia %[from]!, {s0-s3}\n"
-        RAOT_SOFTMAX_DO("vsub", RAOT_SOFTMAX_A, RAOT_SOFTMAX_A, RAOT_SOFTMAX_ALL(s29))
-        RAOT_SOFTMAX_POWERS
+        RAOT_VFP_DO("vsub", RAOT_VFP_A, RAOT_VFP_A, RAOT_VFP_ALL(s29))
+        RAOT_VFP_EXP("%[constants]")
         RAOT_SOFTMAX_SCALE("s0", "s1", "s4", "s5") RAOT_SOFTMAX_SCALE("s2", "s3", "s6", "s7")
         "subs %[blocks], #1\n vstmia %[values]!, {s4-s7}\n bne 1b\n vstmia %[ends], {s28}\n"
         : [from] "+r"(from), [values] "+r"(values), [blocks] "+r"(blocks),

@@ -29,6 +29,7 @@
 
 #include "raot/check.h"
 #include "raot/function.h"
+#include "raot/functions_f32.h"
 #include "raot/math.h"
 #include "raot/multiply.h"
 #include "raot/profile.h"
@@ -193,9 +194,7 @@ RAOT_NOINLINE static void gru_stateN(int32_t batch, int32_t n, const float *rest
                 }
             }
             for (int32_t i2 = 0; i2 < batch; i2++) {
-                for (int32_t i3 = 0; i3 < 14; i3++) {
-                    ahead4_gates0[i2 * 21 + i3] = raot_sigmoidf(ahead4_gates0[i2 * 21 + i3]);
-                }
+                raot_sigmoid_f32(&ahead4_gates0[i2 * 21], &ahead4_gates0[i2 * 21], 14);
             }
             for (int32_t i2_tile = 0; i2_tile < batch / 3; i2_tile++) {
                 const float bias1_at_8 = bias1[35];
@@ -504,9 +503,7 @@ gru_back4_2(int32_t batch, int32_t n, const float *restrict ahead, const float *
                 }
             }
             for (int32_t i2 = 0; i2 < batch; i2++) {
-                for (int32_t i3 = 0; i3 < 14; i3++) {
-                    back4_gates0[i2 * 21 + i3] = raot_sigmoidf(back4_gates0[i2 * 21 + i3]);
-                }
+                raot_sigmoid_f32(&back4_gates0[i2 * 21], &back4_gates0[i2 * 21], 14);
             }
             for (int32_t i2 = 0; i2 < batch; i2++) {
                 for (int32_t i3 = 0; i3 < 7; i3++) {
