@@ -29,10 +29,8 @@ from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import (
-    LOGICAL,
     Apply,
     Assign,
-    Binary,
     Buffer,
     Declare,
     Expr,
@@ -43,17 +41,23 @@ from relax_aot.ir.loops import (
     Load,
     Local,
     Reserve,
-    Select,
     Stmt,
     Store,
     expressions,
     parts,
 )
-from relax_aot.ir.rewrite import map_expr, map_exprs
+from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.functions import FUNCTIONS, GATES
 from relax_aot.scheduling.contraction import moved, stride
 from relax_aot.scheduling.nest import bounds_known, names_in, ranges, without_lets
+from relax_aot.scheduling.strips import (
+    declared,
+    kept_scalars,
+    may_compute,
+    reads_early,
+    written_out,
+)
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.writer import Writer
 
@@ -242,8 +246,6 @@ _LEAST = 4
 _LEAST_STRIP = 64
 SHORT_ROW = 256
 """Elements of rows of which a strip holds several."""
-_CHEAP = 8
-"""Values of more loads, constants and operations are stored instead of computed twice."""
 
 
 def run(module: Module, target: Target) -> Module:
@@ -419,9 +421,9 @@ class _Strips:
 
         results = {one: reserve(one.function) for one in found}
         rows = {one: load for one in found if (load := _as_row(one.args[0], strip, body))}
-        computed = _declared(body, [one.args[0] for one in found if one not in rows])
+        computed = declared(body, [one.args[0] for one in found if one not in rows])
         read: dict[Expr, Expr] = {one: Load(buffer, place) for one, buffer in results.items()}
-        rest, kept = _kept(_replaced(body, read), computed)
+        rest, kept = kept_scalars(_replaced(body, read), computed)
         strips: dict[Expr, Buffer] = {local: reserve(local.name) for local in kept}
         sources = {one: strips.get(one.args[0], buffer) for one, buffer in results.items()}
         stored = {sources[one]: one.args[0] for one in found if one not in rows}
@@ -464,11 +466,11 @@ class _Strips:
             return []
         found: dict[Apply, None] = {}
         for number, stmt in enumerate(loop.body):
-            for one in _may_compute(stmt):
+            for one in may_compute(stmt):
                 if one.function not in self.lengths or one.args[0].dtype is not DType.F32:
                     continue
-                argument = _written_out(one.args[0], loop.body)
-                if argument is None or not _reads_early(argument, loop.body[:number], loop.body):
+                argument = written_out(one.args[0], loop.body)
+                if argument is None or not reads_early(argument, loop.body[:number], loop.body):
                     continue
                 if not any(self.is_function(part) for part in parts(argument)):
                     found[one] = None
@@ -529,95 +531,6 @@ def _as_row(argument: Expr, strip: _Strip, body: tuple[Stmt, ...]) -> Load | Non
 
 def _replaced(body: tuple[Stmt, ...], values: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:
     return map_exprs(body, lambda e: values.get(e, e))
-
-
-# What can be computed in strips
-
-
-def _declared(body: tuple[Stmt, ...], values: Iterable[Expr]) -> tuple[Declare, ...]:
-    """The scalars of a loop that these values are computed from, directly or not."""
-    read = {part for value in values for part in parts(value)}
-    found: list[Declare] = []
-    for stmt in reversed(body):
-        if isinstance(stmt, Declare) and stmt.local in read:
-            found.insert(0, stmt)
-            read |= set(parts(stmt.value))
-    return tuple(found)
-
-
-def _kept(
-    body: tuple[Stmt, ...], computed: tuple[Declare, ...]
-) -> tuple[tuple[Stmt, ...], tuple[Local, ...]]:
-    """The body without those computed scalars that it does not need to compute again, and which of
-    these it reads: those of many operations."""
-    rest: list[Stmt] = []
-    read: set[Expr] = set()
-    kept: list[Local] = []
-    for stmt in reversed(body):
-        if stmt in computed:
-            assert isinstance(stmt, Declare)
-            if stmt.local not in read:
-                continue
-            work = sum(
-                len(list(parts(s.value))) for s in (stmt, *_declared(computed, [stmt.value]))
-            )
-            if work > _CHEAP and stmt.local.dtype is DType.F32:
-                kept.insert(0, stmt.local)
-                continue
-        rest.insert(0, stmt)
-        read |= set(expressions(stmt))
-    return tuple(rest), tuple(kept)
-
-
-def _may_compute(stmt: Stmt) -> Iterator[Apply]:
-    """Functions that every iteration computes or, as one side of a choice, may compute: what their
-    arguments read is read in any case."""
-    chosen = {
-        id(part)
-        for expr in expressions(stmt)
-        for branch in _choices(expr)
-        for part in parts(branch)
-    }
-    read = {e for e in expressions(stmt) if isinstance(e, Load) and id(e) not in chosen}
-    for expr in expressions(stmt):
-        if isinstance(expr, Apply):
-            loads = {part for part in parts(expr) if isinstance(part, Load)}
-            if id(expr) not in chosen or loads <= read:
-                yield expr
-
-
-def _choices(expr: Expr) -> tuple[Expr, ...]:
-    match expr:
-        case Select():
-            return (expr.then, expr.otherwise)
-        case Binary(op, _, right) if op in LOGICAL:
-            return (right,)
-    return ()
-
-
-def _written_out(argument: Expr, body: tuple[Stmt, ...]) -> Expr | None:
-    """The argument without scalars that the loop declares; None where it changes one of them."""
-    changed = {stmt.local for stmt in body if isinstance(stmt, Assign)}
-    values = {stmt.local: stmt.value for stmt in body if isinstance(stmt, Declare)}
-    while used := {part for part in parts(argument) if isinstance(part, Local)} & (
-        changed | values.keys()
-    ):
-        if used & changed:
-            return None
-        argument = map_expr(argument, lambda e: values.get(e, e) if isinstance(e, Local) else e)
-    return argument
-
-
-def _reads_early(argument: Expr, before: tuple[Stmt, ...], body: tuple[Stmt, ...]) -> bool:
-    """Whether the argument reads nothing that another iteration stores, or this one before it."""
-    stores = [stmt for stmt in body if isinstance(stmt, Store)]
-    earlier = {stmt.buffer for stmt in before if isinstance(stmt, Store)}
-    return all(
-        load.buffer not in earlier
-        and all(load.buffer != one.buffer or load.index == one.index for one in stores)
-        for load in parts(argument)
-        if isinstance(load, Load)
-    )
 
 
 def _in(body: list[Stmt]) -> Iterator[Expr]:
