@@ -24,12 +24,13 @@ ZEROS: Parameters = {
 """A zero point that is a number, or in memory."""
 PUTS = micro_kernels(
     "decode.cuh",
-    """kernel @raot_put${N}_f16(%from: f16[$N]) -> (%to: f16[$N]) {
+    """kernel @raot_put${N}_$T(%from: $T[$N]) -> (%to: $T[$N]) {
       for i in 0..$N {
         %to[i] = %from[i]
       }
     }""",
     COUNTS,
+    {"T": ("f16", "bf16")},
 )
 """To shared memory that nothing reads before the next barrier."""
 MICRO_KERNELS = (
@@ -79,26 +80,31 @@ MICRO_KERNELS = (
     *micro_kernels(
         "decode.cuh",
         """$size$part
-        kernel @raot_widen${N}_${by}u4(%from: u8[4]$operand) -> (%to: f16[$N]) {
+        kernel @raot_widen${N}_${by}u4$tail(%from: u8[4]$operand) -> (%to: $T[$N]) {
           for i in 0..$N {
             local bits: u8 = (%from[$byte] >> cast(index(4*(i // 2 % 2)), u8, wrap))
             local own: i32 = cast((bits & 15:u8), i32, wrap)
-            %to[i] = cast(cast((own - $value), f32, wrap), f16, wrap)
+            %to[i] = cast(cast((own - $value), f32, wrap), $T, wrap)
           }
         }""",
         PACKED,
         {"zeros": "0..15"},
+        {"T": ("f16", "bf16"), "tail": ("", "_bf16")},
         ZEROS,
     ),
     *micro_kernels(
         "decode.cuh",
         """step 0..1
-        kernel @raot_$way${N}_f16(%by: f16[${last}*step + 1]) -> (%x: f16[$N]) {
+        kernel @raot_$way${N}_$T(%by: $T[${last}*step + 1]) -> (%x: $T[$N]) {
           for i in 0..$N {
-            %x[i] = cast((cast(%x[i], f32, wrap) $op cast(%by[i*step], f32, wrap)), f16, wrap)
+            %x[i] = cast((cast(%x[i], f32, wrap) $op cast(%by[i*step], f32, wrap)), $T, wrap)
           }
         }""",
         {"N": ("8", "4"), "last": ("7", "3")},
-        {"way": ("subtract", "multiply"), "op": ("-", "*")},
+        {
+            "way": ("subtract", "multiply", "multiply"),
+            "op": ("-", "*", "*"),
+            "T": ("f16", "f16", "bf16"),
+        },
     ),
 )

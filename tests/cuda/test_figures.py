@@ -375,6 +375,11 @@ SUBJECTS = {
     "product f16, packed weights of 4 bits with zero points": Subject(
         packed_weights(4, "%z"), None, lambda loop: len(loop.instructions) <= 2.5 * loop.mix["HMMA"]
     ),
+    "product bf16, packed weights of 4 bits": Subject(
+        packed_weights(4).replace("f16", "bf16"),
+        None,
+        lambda loop: len(loop.instructions) <= 2.35 * loop.mix["HMMA"],
+    ),
     "product f16, weights of type i4": Subject(
         FOUR_BITS, None, lambda loop: len(loop.instructions) <= 2.25 * loop.mix["HMMA"]
     ),

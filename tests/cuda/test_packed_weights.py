@@ -54,10 +54,12 @@ func @main(%x: f16[n, {depth}]) {{
 
 
 def text_of(form: str, depth: int) -> str:
-    """`form`: `n4`, `n8` for packed weights, `i4`, `u4` for types; `z` follows for zero points."""
+    """`form`: `n4`, `n8` for packed weights, `i4`, `u4` for types; `z` follows for zero points,
+    `b` for bfloat16."""
     groups, bits = -(-depth // GROUP), int(form[1])
-    zero, width = "%z" if form.endswith("z") else "_", -(-groups * bits // 8)
+    zero, width = "%z" if "z" in form else "_", -(-groups * bits // 8)
     text = NBITS if form[0] == "n" else DEQUANTIZED
+    text = text.replace("f16", "bf16") if form.endswith("b") else text
     return text.format(
         columns=COLUMNS, groups=groups, depth=depth, bits=bits, bytes=GROUP * bits // 8,
         kind=form[:2], zero=zero, zeros=width,
@@ -91,14 +93,14 @@ def dequantized(form: str, depth: int, module: Module) -> Array:
         bits = int(form[1])
         weights = numbers(data["b"], bits).T[:depth]
         zeros = np.full_like(scales.T, 2 ** (bits - 1), np.int32)
-        if form.endswith("z"):
+        if "z" in form:
             zeros = numbers(data["z"], bits).T[: len(zeros)]
         scales = scales.T
     else:
         weights = data["b"].astype(np.int32)
-        zeros = data["z"].astype(np.int32) if form.endswith("z") else np.zeros_like(scales)
+        zeros = data["z"].astype(np.int32) if "z" in form else np.zeros_like(scales)
     spread = [np.repeat(one, GROUP, axis=0)[:depth] for one in (zeros, scales)]
-    return np.asarray(((weights - spread[0]) * spread[1]).astype(np.float16))
+    return np.asarray(((weights - spread[0]) * spread[1]).astype(data["s"].dtype))
 
 
 def device(form: str, depth: int) -> tuple[Module, Module]:
@@ -108,19 +110,30 @@ def device(form: str, depth: int) -> tuple[Module, Module]:
     return module, schedule_device(fuse(lower(module)).module, replace(TARGET, nests=(strategy,)))
 
 
-@pytest.mark.parametrize("form", ["n4", "n4z", "n8", "i4", "u4z"])
+@pytest.mark.parametrize("form", ["n4", "n4z", "n8", "i4", "u4z", "n4b", "u4zb"])
 def test_they_are_decoded_in_registers(form: str) -> None:
     _, made = device(form, 96)
     (kernel,) = made.kernels
     names = {one.name for one in walk(kernel.body) if isinstance(one, Micro)}
     kind = "u8" if form == "n8" else "u4"
-    assert {"raot_mma_m16n8k16_f16", f"raot_load8_{kind}", f"raot_widen8_{kind}"} <= names
+    half = "bf16" if form.endswith("b") else "f16"
+    assert {f"raot_mma_m16n8k16_{half}", f"raot_load8_{kind}", f"raot_multiply8_{half}"} <= names
     weights = [c for c in made.constants if c.name.startswith("b")]
     assert len(weights) == 1
     assert weights[0].data.nbytes == 96 * COLUMNS // (1 if form == "n8" else 2)
 
 
-CASES = [("n4z", 104), ("i4", 96), ("n8z", 96), ("n4", 100), ("u4z", 40), ("n8", 104), ("n4", 416)]
+CASES = [
+    ("n4z", 104),
+    ("i4", 96),
+    ("n8z", 96),
+    ("n4", 100),
+    ("u4z", 40),
+    ("n8", 104),
+    ("n4", 416),
+    ("n4zb", 104),
+    ("i4b", 96),
+]
 
 
 @pytest.mark.parametrize(
@@ -138,10 +151,12 @@ def test_results_are_those_of_dequantized_weights(
     for number, (form, depth) in enumerate(cases):
         module, made = device(form, depth)
         (kernel,), (call,) = made.kernels, made.main.body
-        weights = dequantized(form, depth, module).astype(np.float64)
+        decoded = dequantized(form, depth, module)
+        weights, kind = decoded.astype(np.float64), decoded.dtype
+        unit = 2.0 ** (-9 if form.endswith("b") else -12)
         jobs, random = [], np.random.default_rng(1)
         for n in (1, 3, 5, 70, 600):
-            given = {"x": random.normal(size=(n, depth)).astype(np.float16)}
+            given = {"x": random.normal(size=(n, depth)).astype(kind)}
             given |= {c.name: c.data for c in made.constants}
             inputs = tuple(given[value.name] for value in call.inputs)
             jobs.append(Job(kernel.name, inputs, {"n": n}, seed=n))
@@ -151,7 +166,7 @@ def test_results_are_those_of_dequantized_weights(
             x = job.inputs[0].astype(np.float64)
             value, size = x @ weights, np.abs(x) @ np.abs(weights)
             error = np.abs(answer.outputs[0].astype(np.float64) - value)
-            limit = 2.0**-11 * np.abs(value) + 2.0**-19 * size + 2.0**-25
+            limit = 2 * unit * np.abs(value) + 2.0**-19 * size + 2.0**-25
             assert (error <= limit).all(), (form, depth, job.sizes)
 
 

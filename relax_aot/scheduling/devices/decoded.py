@@ -95,6 +95,11 @@ class Decoding:
         least, most = self.byte.load.dtype.limits
         return least <= self.number + low and self.number + high <= most
 
+    def is_exact(self, kind: DType) -> bool:
+        """Whether a type has all differences: bfloat16 those of 4 bits alone."""
+        few = self.byte.packed and (self.zero is None or self.zero_in_range)
+        return kind is DType.F16 or few
+
     def whole_zero(self, at: At) -> Expr:
         """The sum of the number and the zero point at some iterations."""
         assert self.zero is not None
@@ -105,33 +110,36 @@ class Decoding:
 def decoding_of(value: Expr, step: str) -> Decoding | None:
     """How a value of half precision is decoded, if it is. `step`: the variable along which weights
     of 4 bits are packed."""
-    inner = _widened(value)
+    kind = value.dtype
+    inner = _widened(value, kind)
+    found = None
     match inner:
         case Binary("*", left, right):
             for one, other in ((left, right), (right, left)):
-                number, scale = _integer(_widened(one), step), _widened(other)
-                if number is not None and isinstance(scale, Load) and scale.dtype is DType.F16:
-                    return replace(number, scale=Part(scale, scale))
-            return None
+                number, scale = _integer(_widened(one, kind), step, kind), _widened(other, kind)
+                if number is not None and isinstance(scale, Load) and scale.dtype is kind:
+                    found = replace(number, scale=Part(scale, scale))
         case _:
-            return _integer(inner, step)
+            found = _integer(inner, step, kind)
+    return found if found is not None and found.is_exact(kind) else None
 
 
-def _widened(expr: Expr) -> Expr:
+def _widened(expr: Expr, kind: DType) -> Expr:
     """Without casts of floats; those to half precision round at last, or once before."""
-    while isinstance(expr, Cast) and expr.dtype in (DType.F16, DType.F32) and expr.mode == "wrap":
+    while isinstance(expr, Cast) and expr.dtype in (kind, DType.F32) and expr.mode == "wrap":
         expr = expr.value
     return expr
 
 
-def _integer(expr: Expr, step: str) -> Decoding | None:
+def _integer(expr: Expr, step: str, kind: DType) -> Decoding | None:
     """Bytes, less their zero points."""
     match expr:
         case Cast(inner, DType.I32, "wrap"):
             byte = _byte(inner, step)
             return None if byte is None else Decoding(byte)
         case Binary("-", left, right) if expr.dtype not in BYTES:
-            found, zero = _integer(_widened(left), step), _zero(_widened(right))
+            found = _integer(_widened(left, kind), step, kind)
+            zero = _zero(_widened(right, kind))
             if found is None or found.zero is not None:
                 return None
             if isinstance(zero, int):
@@ -191,6 +199,11 @@ class Decoded(Side):
     @property
     def _parts(self) -> tuple[Part, ...]:
         return self._form.byte, *self._form.others
+
+    @property
+    def _tail(self) -> str:
+        """Of names of micro-kernels for other types than the first."""
+        return "" if self.kind is DType.F16 else f"_{self.kind.value}"
 
     def _step(self, part: Part) -> int:
         """How far an operand moves with each element of a chunk."""
@@ -306,15 +319,15 @@ class Decoded(Side):
         ]
         whole = [by for part, by in pairs if self._is_whole_zero(part)]
         if whole:
-            name = f"raot_widen{self.vector}_by_{form.kind}"
+            name = f"raot_widen{self.vector}_by_{form.kind}{self._tail}"
             w.micro(name, to=x, zero=whole[0], **part_of_word, **given)
         else:
-            name = f"raot_widen{self.vector}_{form.kind}"
+            name = f"raot_widen{self.vector}_{form.kind}{self._tail}"
             w.micro(name, to=x, zero=form.number, **part_of_word, **given)
         for part, by in pairs:
             step = self._step(part)
             if part is form.scale:
-                w.micro(f"raot_multiply{self.vector}_f16", x=x, by=by, step=step)
+                w.micro(f"raot_multiply{self.vector}_{self.kind.value}", x=x, by=by, step=step)
             elif not whole:
                 by = self._zeros(w, by, step)
                 w.micro(f"raot_subtract{self.vector}_f16", x=x, by=by, step=step)
@@ -358,7 +371,7 @@ def decoded_along_steps(
     is, with one zero point and scale for eight of them."""
     form, axes = _decoded(product, load, loops, bounds)
     steps = product.steps[-1]
-    if form is None or product.steps not in axes:
+    if form is None or product.steps not in axes or load.dtype is not DType.F16:
         return None
     if not all(is_one(part.value, steps) for part in form.others):
         return None
@@ -374,7 +387,7 @@ def _decoded(
 ) -> tuple[Decoding | None, list[tuple[For, ...]]]:
     """The decoding of a factor, and the axes along which it is done in vectors."""
     computed = product.found.computed_at(load)
-    if computed is None or computed.fetched or load.dtype is not DType.F16 or not loops:
+    if computed is None or computed.fetched or not load.dtype.is_half or not loops:
         return None, []
     form = decoding_of(computed.value, product.steps[-1].variable)
     if form is None or load == product.padded:
@@ -385,6 +398,7 @@ def _decoded(
         if own[-1].start == 0
         and product.divides(VECTOR, own[-1].extent, bounds)
         and _are_neighbors(product, form.byte.load, own[-1], bounds)
+        and (load.dtype is DType.F16 or form.zero is None or is_one(form.zero.value, own[-1]))
         and all(
             is_one(one.value, own[-1])
             or (one.load == one.value and _are_neighbors(product, one.load, own[-1], bounds))

@@ -69,25 +69,27 @@
         raot_widen##COUNT##_##N(to, from, zero[0]); \
     }
 
-/* Results that are rounded once. `step`: how far the second operands are apart; one is that of all. */
+/* Results that are rounded once. `step`: how far the second operands are apart; one is that of all.
+   REST: what is added to a product, -0. */
 #if defined(__CUDA_ARCH__)
-#define RAOT_EACH(COUNT, NAME, PTX, OP) \
-    static inline void raot_##NAME##COUNT##_f16(uint16_t *x, const uint16_t *by, int32_t step) \
+#define RAOT_EACH(COUNT, NAME, N, PTX, OP, REST) \
+    static inline void raot_##NAME##COUNT##_##N(uint16_t *x, const uint16_t *by, int32_t step) \
     { \
         uint32_t *const pairs = reinterpret_cast<uint32_t *>(x); \
         for (int32_t n = 0; n < (COUNT) / 2; n++) { \
             uint32_t own; \
             asm("mov.b32 %0, {%1, %2};" \
                 : "=r"(own) : "h"(by[2 * n * step]), "h"(by[(2 * n + 1) * step])); \
-            asm(#PTX ".rn.f16x2 %0, %0, %1;" : "+r"(pairs[n]) : "r"(own)); \
+            asm(#PTX ".rn." #N "x2 %0, %0, %1" REST ";" \
+                : "+r"(pairs[n]) : "r"(own), "r"(0x80008000u)); \
         } \
     }
 #else
-#define RAOT_EACH(COUNT, NAME, PTX, OP) \
-    static inline void raot_##NAME##COUNT##_f16(uint16_t *x, const uint16_t *by, int32_t step) \
+#define RAOT_EACH(COUNT, NAME, N, PTX, OP, REST) \
+    static inline void raot_##NAME##COUNT##_##N(uint16_t *x, const uint16_t *by, int32_t step) \
     { \
         for (int32_t n = 0; n < (COUNT); n++) { \
-            x[n] = raot_f32_to_f16(raot_f16_to_f32(x[n]) OP raot_f16_to_f32(by[n * step])); \
+            x[n] = raot_f32_to_##N(raot_##N##_to_f32(x[n]) OP raot_##N##_to_f32(by[n * step])); \
         } \
     }
 #endif
@@ -166,6 +168,65 @@ static inline void raot_widen4_by_u4(uint16_t *to, const uint8_t *from, const in
     raot_widen4_u4(to, from, zero[0], part);
 }
 
+/* The same as bfloat16: 4 bits are the lowest ones of 128, and a multiplication by 1 and an addition
+   are one instruction. */
+#if defined(__CUDA_ARCH__)
+static inline void raot_widen_nibbles_bf16(uint32_t *pairs, uint32_t word, int32_t zero)
+{
+    const uint32_t less = (uint32_t)(0xc300 + zero) * 0x10001u;
+
+    for (int32_t n = 0; n < 2; n++) {
+        uint32_t own;
+
+        asm("lop3.b32 %0, %1, 0x000f000f, 0x43004300, 0xea;" : "=r"(own) : "r"(word >> (4 * n)));
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+            : "=r"(pairs[n])
+            : "r"(own), "r"(0x3f803f80u), "r"(less));
+    }
+}
+#endif
+
+static inline void raot_widen8_u4_bf16(uint16_t *to, const uint8_t *from, int32_t zero)
+{
+#if defined(__CUDA_ARCH__)
+    const uint32_t word = *reinterpret_cast<const uint32_t *>(from);
+
+    raot_widen_nibbles_bf16(reinterpret_cast<uint32_t *>(to), word, zero);
+    raot_widen_nibbles_bf16(reinterpret_cast<uint32_t *>(to) + 2, word >> 8, zero);
+#else
+    for (int32_t n = 0; n < 8; n++) {
+        const uint32_t own = ((uint32_t)from[n % 2 * 2 + n / 4] >> (n / 2 % 2 * 4)) & 15u;
+        to[n] = raot_f32_to_bf16((float)((int32_t)own - zero));
+    }
+#endif
+}
+
+static inline void raot_widen4_u4_bf16(uint16_t *to, const uint8_t *from, int32_t zero,
+                                       int32_t part)
+{
+#if defined(__CUDA_ARCH__)
+    const uint32_t word = *reinterpret_cast<const uint32_t *>(from);
+
+    raot_widen_nibbles_bf16(reinterpret_cast<uint32_t *>(to), word >> (8 * part), zero);
+#else
+    for (int32_t n = 0; n < 4; n++) {
+        const uint32_t own = ((uint32_t)from[n % 2 * 2 + part] >> (n / 2 % 2 * 4)) & 15u;
+        to[n] = raot_f32_to_bf16((float)((int32_t)own - zero));
+    }
+#endif
+}
+
+static inline void raot_widen8_by_u4_bf16(uint16_t *to, const uint8_t *from, const int32_t *zero)
+{
+    raot_widen8_u4_bf16(to, from, zero[0]);
+}
+
+static inline void raot_widen4_by_u4_bf16(uint16_t *to, const uint8_t *from, const int32_t *zero,
+                                          int32_t part)
+{
+    raot_widen4_u4_bf16(to, from, zero[0], part);
+}
+
 /* One access of 16 bytes of shared memory, which is aligned to them, or of 8 bytes. */
 static inline void raot_put8_f16(uint16_t *to, const uint16_t *from)
 {
@@ -193,6 +254,16 @@ static inline void raot_put4_f16(uint16_t *to, const uint16_t *from)
 #endif
 }
 
+static inline void raot_put8_bf16(uint16_t *to, const uint16_t *from)
+{
+    raot_put8_f16(to, from);
+}
+
+static inline void raot_put4_bf16(uint16_t *to, const uint16_t *from)
+{
+    raot_put4_f16(to, from);
+}
+
 RAOT_LOAD(8, i8, int8_t, 8, raot_load_pair)
 RAOT_LOAD(8, u8, uint8_t, 8, raot_load_pair)
 RAOT_LOAD(4, i8, int8_t, 4, raot_load_word)
@@ -207,9 +278,11 @@ RAOT_WIDEN_BY(8, i8, int8_t)
 RAOT_WIDEN_BY(8, u8, uint8_t)
 RAOT_WIDEN_BY(4, i8, int8_t)
 RAOT_WIDEN_BY(4, u8, uint8_t)
-RAOT_EACH(8, subtract, sub, -)
-RAOT_EACH(8, multiply, mul, *)
-RAOT_EACH(4, subtract, sub, -)
-RAOT_EACH(4, multiply, mul, *)
+RAOT_EACH(8, subtract, f16, sub, -, "")
+RAOT_EACH(8, multiply, f16, mul, *, "")
+RAOT_EACH(4, subtract, f16, sub, -, "")
+RAOT_EACH(4, multiply, f16, mul, *, "")
+RAOT_EACH(8, multiply, bf16, fma, *, ", %2")
+RAOT_EACH(4, multiply, bf16, fma, *, ", %2")
 
 #endif
