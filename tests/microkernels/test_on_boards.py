@@ -53,7 +53,8 @@ BOARDS = {
                    *rows.MICRO_KERNELS, *byte_rows.MICRO_KERNELS, *multiply_half.MICRO_KERNELS,
                    *(k for k in mve.MICRO_KERNELS if k.header == "quantize_lines.h")),
     "mps2-an500": (*softmax.MICRO_KERNELS, *rows.MICRO_KERNELS,
-                   *(k for k in functions.MICRO_KERNELS if k.name == functions.FUNCTIONS["sigmoid"])),
+                   *(k for k in functions.MICRO_KERNELS
+                     if k.name == functions.FUNCTIONS["sigmoid"])),
 }  # fmt: skip
 HEADERS = list(dict.fromkeys((k.header, board) for board, ks in BOARDS.items() for k in ks))
 NAMES = [f"{header}-{board}" for header, board in HEADERS]
