@@ -16,6 +16,7 @@ from onnx import numpy_helper, parser
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.verify.compare import compare_bounded
 from relax_aot.verify.job import Job, run_job
 from relax_aot.verify.onnx_reference import OnnxReference
 from relax_aot.verify.reference import ReferenceFailed
@@ -73,3 +74,20 @@ g (float[n, 32] x) => (float[n, 8] y)
     weights = np.stack([packed & 15, packed >> 4], axis=-1).reshape(8, 32) - 8.0
     found = OnnxReference(source, {}, {})({"x": x}, {})["y"]
     np.testing.assert_allclose(found, x.astype(np.float64) @ weights.T, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "ok"),
+    [
+        ((0, 3), (0, 0), True),
+        ((0, 3), (0, 4), False),
+        ((0, 3), (0,), False),
+        ((2, 3), (0, 0), False),
+    ],
+)
+def test_sizes_of_rows_of_no_iteration_may_be_zeros(
+    found: tuple[int, ...], wanted: tuple[int, ...], ok: bool
+) -> None:
+    """ONNX Runtime does not know the dynamic ones."""
+    arrays = (np.zeros(shape, np.float32) for shape in (found, wanted))
+    assert compare_bounded("rows", *arrays).ok is ok
