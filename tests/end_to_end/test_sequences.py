@@ -61,6 +61,27 @@ LOOPS = {
           s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}
             {{ r = Gather(x, i) d = Sub(r, c) t = Identity(s) on = Identity(go) }}>
           v = SequenceErase(s, two) y = ConcatFromSequence<axis=1>(v) }}""",
+    "read where it is appended to": f"""{LOOP}
+        {{ {BEGIN} f = Exp(a) e = SequenceConstruct(a, f)
+          s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}
+            {{ back = Constant <value = int64 {{-1}}>() l = SequenceAt(s, back) p = SequenceAt(s, i)
+              q = Mul(l, p) r = Gather(x, i) d = Sub(q, r) t = SequenceInsert(s, d)
+              on = Identity(go) }}>
+          y = ConcatFromSequence<axis=0, new_axis=1>(s) }}""",
+    "read and appended to, until data end it": f"""{LOOP}
+        {{ {BEGIN} e = SplitToSequence<axis=0, keepdims=0>(x)
+          s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}
+            {{ r = SequenceAt(s, i) d = Sub(r, c) k = ReduceSum<keepdims=0>(d)
+              limit = Constant<value = float {{2.0}}>() on = Less(k, limit)
+              t = SequenceInsert(s, d) }}>
+          y = ConcatFromSequence<axis=0, new_axis=1>(s) }}""",
+    "the oldest of three is replaced": f"""{LOOP}
+        {{ {BEGIN} f = Exp(a) g = Neg(a) e = SequenceConstruct(f, g, a)
+          s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}
+            {{ m = ConcatFromSequence<axis=0, new_axis=1>(s) k = ReduceMax<keepdims=0>(m)
+              r = Gather(x, i) d = Sub(r, k) u = SequenceErase(s, zero) t = SequenceInsert(u, d)
+              on = Identity(go) }}>
+          y = ConcatFromSequence<axis=0, new_axis=1>(s) }}""",
 }
 MODELS |= LOOPS | {
     "rows of a dynamic axis, in slices that keep it": """(float[N,7] x, int64 k) => (float[?,?] y)
@@ -105,11 +126,11 @@ def test_a_list_that_the_compiler_knows_needs_no_sequence_at_run_time(text: str)
             r"s \(SplitToSequence\): N determines the number of parts",
         ),
         (
-            f"""{LOOP} {{ {BEGIN} e = SequenceConstruct(a)
+            f"""{LOOP} {{ {BEGIN} e = SequenceEmpty()
             s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}
               {{ d = SequenceAt(s, i) t = SequenceInsert(s, d) on = Identity(go) }}>
             y = ConcatFromSequence<axis=0>(s) }}""",
-            "an iteration reads the sequence 's' to which it appends",
+            "an iteration reads the sequence 's', which begins empty",
         ),
         (
             f"""{LOOP} {{ {BEGIN} e = SequenceConstruct(a)
@@ -123,7 +144,7 @@ def test_a_list_that_the_compiler_knows_needs_no_sequence_at_run_time(text: str)
             s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}
               {{ d = Neg(c) t = SequenceErase(s) on = Identity(go) }}>
             y = ConcatFromSequence<axis=0>(s) }}""",
-            "an iteration does more with the sequence 's' than append to it",
+            "nothing to join",
         ),
         (
             """(float[N,7] x) => (float[?,?] y) { s = SequenceConstruct(x, x) y = Neg(s) }""",

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Loop that appends tensors to sequences, as a Loop with scan outputs.
+"""A Loop that carries sequences, as a Loop that carries tensors.
 
 Scripted PyTorch code collects results in a list: the Loop carries a sequence, and its body ends
-with a SequenceInsert at the end. What an iteration appends is a row of a scan output.
+with a SequenceInsert at the end. What an iteration appends is a row of a scan output. A sequence
+that iterations read, or change otherwise, is a carried tensor of which its tensors are the rows.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from onnx import GraphProto, NodeProto, helper
 
-from relax_aot.frontends.onnx.context import Node, Result
-from relax_aot.frontends.onnx.lists import appended
+from relax_aot.frontends.onnx.context import Listed, Node, Result, Scope, Stacked
+from relax_aot.frontends.onnx.lists import appended, stacked
 from relax_aot.frontends.onnx.prepare import free_names
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
@@ -36,7 +37,10 @@ def accumulated(node: Node, run: Callable[[Node], tuple[Var, ...]]) -> tuple[Res
     graph: GraphProto = node.required("body")
     carried = node.count - FIRST
     sequences = [i for i in range(carried) if node.is_list(node.proto.input[FIRST + i])]
-    collected = [_Collected(i, _appended(graph, i)) for i in sequences]
+    found_items = {i: _appended(graph, i) for i in sequences}
+    if others := [i for i, items in found_items.items() if items is None]:
+        return _carried_as_rows(node, graph, others, run)
+    collected = [_Collected(i, items) for i, items in found_items.items() if items is not None]
     inner = replace(node, proto=_with_rows(node.proto, graph, collected, carried))
     found = iter(run(inner))
     results: list[Result] = [None if i in sequences else next(found) for i in range(carried)]
@@ -48,8 +52,9 @@ def accumulated(node: Node, run: Callable[[Node], tuple[Var, ...]]) -> tuple[Res
     return tuple(results)
 
 
-def _appended(graph: GraphProto, place: int) -> tuple[str, ...]:
-    """What an iteration appends to a carried sequence, in order."""
+def _appended(graph: GraphProto, place: int) -> tuple[str, ...] | None:
+    """What an iteration appends to a carried sequence, in order; None where it does more with it
+    than append to it."""
     begun, name = graph.input[FIRST + place].name, graph.output[1 + place].name
     makers = {output: proto for proto in graph.node for output in proto.output}
     items: list[str] = []
@@ -57,7 +62,7 @@ def _appended(graph: GraphProto, place: int) -> tuple[str, ...]:
     while name != begun:
         maker = makers.get(name)
         if maker is None or maker.op_type not in ("Identity", "SequenceInsert"):
-            raise Refused(f"an iteration does more with the sequence {begun!r} than append to it")
+            return None
         if maker.op_type == "SequenceInsert":
             if len(maker.input) > 2 and maker.input[2]:
                 raise Refused(f"an iteration inserts into the sequence {begun!r} at an index")
@@ -65,8 +70,40 @@ def _appended(graph: GraphProto, place: int) -> tuple[str, ...]:
         name = maker.input[0]
         chain.append(name)
     if any(sum(read == link for read in _reads(graph)) > 1 for link in chain):
-        raise Refused(f"an iteration reads the sequence {begun!r} to which it appends")
+        return None
     return tuple(reversed(items))
+
+
+def _carried_as_rows(
+    node: Node, graph: GraphProto, places: list[int], run: Callable[[Node], tuple[Var, ...]]
+) -> tuple[Result, ...]:
+    """The results of a Loop where the sequences at these places are carried as rows of a tensor."""
+    scope = Scope({}, node.scope)
+    given, inputs, outputs = list(node.proto.input), list(graph.input), list(graph.output)
+    before, behind = [], []
+    for place in places:
+        begun, ended = graph.input[FIRST + place].name, graph.output[1 + place].name
+        sequence = node.listed(FIRST + place)
+        if sequence == Listed(()):
+            raise Refused(f"an iteration reads the sequence {begun!r}, which begins empty")
+        given[FIRST + place] = f"{node.proto.input[FIRST + place]}.rows"
+        scope.values[given[FIRST + place]] = stacked(node, sequence)
+        rows, last = f"{begun}.rows", f"{ended}.rows_{place}"
+        before.append(helper.make_node("SplitToSequence", [rows], [begun], axis=0, keepdims=0))
+        behind.append(helper.make_node("ConcatFromSequence", [ended], [last], axis=0, new_axis=1))
+        inputs[FIRST + place] = helper.make_empty_tensor_value_info(rows)
+        outputs[1 + place] = helper.make_empty_tensor_value_info(last)
+    body = helper.make_graph(
+        [*before, *graph.node, *behind], graph.name, inputs, outputs, graph.initializer,
+        value_info=graph.value_info,
+    )  # fmt: skip
+    proto = helper.make_node("Loop", given, node.proto.output, node.proto.name, body=body)
+    found = list(accumulated(replace(node, proto=proto, scope=scope), run))
+    for place in places:
+        last_rows = found[place]
+        assert isinstance(last_rows, Var)
+        found[place] = Stacked(last_rows)
+    return tuple(found)
 
 
 def _reads(graph: GraphProto) -> Iterator[str]:

@@ -78,8 +78,10 @@ class _Repetition:
             if changed == checked:
                 found = self._as_begun(body, params, found, checked)
                 return self._closed(body, iteration, params, found)
+            growing = [place for place in changed if place not in checked]
+            most = [self._most(place, params, found) for place in growing]
             self._restore(kept)
-            self._grow([place for place in changed if place not in checked])
+            self._grow(growing, most)
         raise Refused("the sizes of its carried values do not converge")
 
     def _imported(self, body: FunctionBuilder, values: Sequence[Var]) -> list[Var]:
@@ -163,11 +165,27 @@ class _Repetition:
         results[rows:] = [cast.get(value.name, value) for value in results[rows:]]
         return results
 
-    def _grow(self, changed: list[tuple[int, int]]) -> None:
-        """Sizes that an iteration changes become symbols, which the user bounds."""
-        for number, axis in changed:
+    def _most(
+        self, place: tuple[int, int], params: Sequence[Var], found: Sequence[Var]
+    ) -> int | None:
+        """The greatest size after all iterations, where sizes bound what each of them adds."""
+        number, axis = place
+        begun = params[number].type.shape[axis]
+        bounds = self.node.builder.bounds
+        added = simplify(found[self.offset + number].type.shape[axis] - begun, bounds)
+        most = interval(begun, bounds)[1]
+        trips = interval(self.trips, bounds)[1]
+        most += max(interval(added, bounds)[1], 0) * trips
+        return most if added.is_constant and most < FARTHEST else None
+
+    def _grow(self, changed: list[tuple[int, int]], most: list[int | None]) -> None:
+        """Sizes that an iteration changes become symbols. The user bounds those that nothing else
+        bounds."""
+        for (number, axis), known in zip(changed, most, strict=True):
             name = self.node.builder.inner_name(f"{self.names[number]}_{axis}")
             given = self.node.builder.shared.requested.get(name)
+            if given is None and known is not None:
+                given = (0, known)
             if given is None:
                 raise Refused(
                     f"iterations change axis {axis} of {self.names[number]}; give --bound"
