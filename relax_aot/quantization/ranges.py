@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.errors import RelaxAotError
-from relax_aot.evaluation.reference import evaluate, sizes_shown
+from relax_aot.evaluation.reference import EvaluationError, evaluate, sizes_shown
 from relax_aot.ir.graph import Module, Var
 from relax_aot.ir.types import DType
 
@@ -44,9 +44,15 @@ def values(module: Module, samples: Sequence[Sample]) -> Iterator[dict[str, Arra
     """For each sample every float value of the entry, by name."""
     watched = _watched(module)
     given = {param.name for param in module.main.params}
-    for sample in samples:
+    for number, sample in enumerate(samples, 1):
         inputs = {name: array for name, array in sample.items() if name in given}
-        found = evaluate(watched, inputs, sizes_shown(module, inputs))
+        sizes = sizes_shown(module, inputs)
+        try:
+            found = evaluate(watched, inputs, sizes)
+        except EvaluationError as error:
+            shown = ", ".join(f"{module.source_name(n)}={size}" for n, size in sizes.items())
+            error.add_note(f"in sample {number} of the calibration data, {shown or 'fixed sizes'}")
+            raise
         yield found | {n: a for n, a in inputs.items() if a.dtype == np.float32}
 
 

@@ -261,6 +261,13 @@ def test_calibration_data_that_does_not_fit_is_refused(rng: np.random.Generator)
         quantize(module, {"x": np.full((2, 3, 24), np.nan)}, Choice())
 
 
+def test_an_error_names_the_sample_whose_sizes_do_not_fit(rng: np.random.Generator) -> None:
+    module = rx.load(perceptron(rng), bounds={"n": 9})
+    with pytest.raises(rx.RelaxAotError, match="size n is 11, outside") as error:
+        quantize(module, {"x": np.zeros((2, 11, 24), np.float32)}, Choice())
+    assert error.value.__notes__ == ["in sample 1 of the calibration data, n=11"]
+
+
 def test_the_command_line_quantizes_and_says_how_well(
     tmp_path: Path, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
 ) -> None:
