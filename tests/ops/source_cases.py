@@ -251,3 +251,6 @@ def _recurrent(rng: np.random.Generator) -> Iterator[tuple[str, Node]]:
             attrs = {"hidden_size": 2, **more}
             outputs = 3 if op == "LSTM" else 2
             yield label, Node(op, (x, w, r, b, some), attrs, outputs=outputs, opset=14)
+        begun = [rng.normal(size=(1, 2, 2)).astype(np.float32) for _ in range(outputs - 1)]
+        inputs = (x, w, r, b, i32(3, 0), *begun)
+        yield f"{op} of no step", Node(op, inputs, {"hidden_size": 2}, outputs=outputs, opset=14)

@@ -13,6 +13,8 @@ from relax_aot.ops._recurrent import PARAMETERS
 from relax_aot.ops.recurrent import ACTIVATIONS
 
 INPUTS = {"lstm": 8, "gru": 6, "rnn": 6}
+LENGTHS = 4
+"""The input that has the lengths of the sequences; initial states follow."""
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 USUAL = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 ORDER = {"y": (2, 0, 1, 3), "state": (1, 0, 2)}
@@ -41,12 +43,29 @@ def _recurrent(kind: str) -> Handler:
         if kind == "lstm":
             attrs["input_forget"] = bool(node.attr("input_forget", 0))
         y, *states = node.emit_all(kind, *args, **attrs)
+        states = [
+            _without_empty(node, args[LENGTHS], state, begun, number)
+            for number, (state, begun) in enumerate(zip(states, args[LENGTHS + 1 :], strict=False))
+        ]
         if not batch_first:
             return (y, *states)
         transposed = [node.emit("transpose", state, perm=ORDER["state"]) for state in states]
         return (node.emit("transpose", y, perm=ORDER["y"]), *transposed)
 
     return handle
+
+
+def _without_empty(
+    node: Node, lengths: Var | None, state: Var, begun: Var | None, number: int
+) -> Var:
+    """A final state, zeros for sequences of length 0, as ONNX Runtime has them."""
+    used = any(node.requested[1 + number : 2 + number])
+    known = None if lengths is None else node.builder.numeric(lengths)
+    if lengths is None or begun is None or not used or (known is not None and known.all()):
+        return state
+    empty = node.emit("equal", lengths, node.scalar(0, lengths))
+    rows = node.reshape(empty, (1, *lengths.type.shape, 1))
+    return node.emit("where", rows, node.scalar(0, state), state)
 
 
 def _as_weights(node: Node, arg: Var | None, index: int, rows: int) -> Var | None:
