@@ -55,7 +55,7 @@ class OnnxReference(Reference):
                 model, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # noqa: BLE001 - the binding's share no better base
-            raise ReferenceFailed(f"ONNX Runtime refuses the model: {error}") from None
+            raise ReferenceFailed(f"ONNX Runtime refuses the model: {_reason(error)}") from None
         self._module: Module | None = None
 
     def with_windows(self, module: Module) -> Reference:
@@ -74,7 +74,9 @@ class OnnxReference(Reference):
         try:
             values = self._session.run(None, feed)
         except Exception as error:  # noqa: BLE001 - as above
-            raise ReferenceFailed(f"ONNX Runtime cannot run these sizes: {error}") from None
+            raise ReferenceFailed(
+                f"ONNX Runtime cannot run these sizes: {_reason(error)}"
+            ) from None
         names = [o.name for o in self._session.get_outputs()]
         return dict(zip(names, (np.asarray(v) for v in values), strict=True))
 
@@ -128,6 +130,10 @@ def _with_float_activations(source: Any) -> tuple[str | bytes, Path | None]:
         del node.attribute[:]
         node.attribute.extend(kept)
     return model.SerializeToString(), None if path is None else path.parent.resolve()
+
+
+def _reason(error: Exception) -> str:
+    return f"{str(error).strip()}\nUse --reference numpy, or other sizes and inputs."
 
 
 _NUMPY: dict[str, Any] = {

@@ -76,6 +76,16 @@ g (float[n, 32] x) => (float[n, 8] y)
     np.testing.assert_allclose(found, x.astype(np.float64) @ weights.T, rtol=1e-5, atol=1e-4)
 
 
+def test_a_model_that_the_reference_refuses_has_another_one() -> None:
+    """ONNX Runtime has no Unique of int32."""
+    model = parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17]>'
+        "g (int32[n] x) => (int32[m] y) { y, f, i, c = Unique(x) }"
+    )
+    with pytest.raises(ReferenceFailed, match=r"refuses the model.*\n.*--reference numpy"):
+        OnnxReference(model, {}, {})
+
+
 @pytest.mark.parametrize(
     ("found", "wanted", "ok"),
     [
