@@ -78,7 +78,7 @@ def _carried_as_rows(
     node: Node, graph: GraphProto, places: list[int], run: Callable[[Node], tuple[Var, ...]]
 ) -> tuple[Result, ...]:
     """The results of a Loop where the sequences at these places are carried as rows of a tensor."""
-    scope = Scope({}, node.scope)
+    scope = Scope({}, node.scope, node.scope.declared)
     given, inputs, outputs = list(node.proto.input), list(graph.input), list(graph.output)
     before, behind = [], []
     for place in places:

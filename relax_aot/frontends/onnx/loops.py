@@ -168,7 +168,7 @@ class _Repetition:
     def _most(
         self, place: tuple[int, int], params: Sequence[Var], found: Sequence[Var]
     ) -> int | None:
-        """The greatest size after all iterations, where sizes bound what each of them adds."""
+        """The greatest size after all iterations, where each of them adds a constant."""
         number, axis = place
         begun = params[number].type.shape[axis]
         bounds = self.node.builder.bounds
