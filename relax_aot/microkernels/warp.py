@@ -46,8 +46,20 @@ MICRO_KERNELS = (
     *micro_kernels(
         "warp.cuh",
         """count 0..1, ahead 0..~9
-        kernel @raot_load_one_f32(%from: f32[min(1, count) * (ahead + 1)]) -> (%to: f32[1]) {
-          %to[0] = select((index(0) < index(count)), %from[ahead], 0.0:f32)
+        kernel @raot_load_one_$T(%from: $T[min(1, count) * (ahead + 1)]) -> (%to: $T[1]) {
+          %to[0] = select((index(0) < index(count)), %from[ahead], 0.0:$T)
         }""",
+        {"T": ("f32", "f16", "bf16")},
+    ),
+    *micro_kernels(
+        "warp.cuh",
+        """count 0..1, ahead 0..~9, apart 1..~9
+        kernel @raot_load_planes_$T(%from: $T[min(1, count) * (ahead + 7 * apart + 1)]) ->
+          (%to: $T[8]) {
+          for i in 0..8 {
+            %to[i] = select((index(0) < index(count)), %from[ahead + i * apart], 0.0:$T)
+          }
+        }""",
+        {"T": ("f16", "bf16")},
     ),
 )

@@ -92,6 +92,11 @@ def matmul(kind: str, weights: str, depth: int = 768) -> str:
     }}"""
 
 
+def halves(convolution: str) -> str:
+    text = convolution.replace("f32", "f16").replace("= fma(", "= (sum + (")
+    return text.replace(", %w[c, d, k, l], sum)", " * %w[c, d, k, l]))")
+
+
 def one_row(kind: str, weights: str) -> str:
     return matmul(kind, weights).replace("n in 1..4096", "n in 1..1")
 
@@ -348,11 +353,13 @@ SUBJECTS = {
         lambda loop: len(loop.instructions) <= 3.5 * loop.mix["HMMA"],
     ),
     "convolution f16": Subject(
-        CONVOLUTION.replace("f32", "f16")
-        .replace("= fma(", "= (sum + (")
-        .replace(", %w[c, d, k, l], sum)", " * %w[c, d, k, l]))"),
+        halves(CONVOLUTION),
         None,
-        lambda loop: len(loop.instructions) <= 4.6 * loop.mix["HMMA"],
+        lambda loop: len(loop.instructions) <= 2.5 * loop.mix["HMMA"],
+        every=True,
+    ),
+    "convolution f16, 7x7 of 3 channels": Subject(
+        halves(FIRST_LAYER), None, lambda loop: len(loop.instructions) <= 8.5 * loop.mix["HMMA"]
     ),
     "product f16, weights of bytes": Subject(DECODED, None, mostly_hmma),
     "product f16, weights of bytes by rows": Subject(

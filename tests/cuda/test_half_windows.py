@@ -144,3 +144,49 @@ def test_windows_that_share_pixels_have_the_results_of_floats(
         wanted = reference.run(None, {"x": x.astype(np.float32)})
         for name, values in zip("yz", wanted, strict=True):
             near(host(x=x)[name], values)
+
+
+def first_layer(
+    kind: int, form: tuple[int, int, int], pads: list[int], **more: Any
+) -> onnx.ModelProto:
+    """A convolution of the image of a model, which is in planes. `form`: its channels, filters and
+    the size of its windows."""
+    channels, filters, size = form
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(filters, channels, size, size)) * (channels * size * size) ** -0.5
+    values = weights.astype(np.float16).astype(helper.tensor_dtype_to_np_dtype(kind))
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=pads, **more)]
+    x = helper.make_tensor_value_info("x", kind, ["n", channels, "h", "w"])
+    y = helper.make_tensor_value_info("y", kind, ["n", filters, "i", "j"])
+    graph = helper.make_graph(nodes, "first", [x], [y], [numpy_helper.from_array(values, "w")])
+    opset = helper.make_opsetid("", 17)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("form", "pads", "more"),
+    [
+        ((32, 24, 3), [1, 1, 1, 1], {}),
+        ((16, 40, 3), [2, 0, 1, 1], {"dilations": [1, 2]}),
+        ((48, 136, 3), [1, 1, 1, 1], {"strides": [2, 1]}),
+        ((3, 24, 7), [3, 3, 3, 3], {"strides": [2, 2]}),
+        ((5, 72, 3), [0, 0, 0, 0], {}),
+        ((24, 40, 3), [1, 1, 1, 1], {"strides": [1, 2]}),
+    ],
+)
+def test_windows_of_planes_have_the_results_of_floats(
+    form: tuple[int, int, int], pads: list[int], more: dict[str, list[int]]
+) -> None:
+    bounds = {"n": (1, 3), "h": (7, 20), "w": (7, 40)}
+    model = first_layer(TensorProto.FLOAT16, form, pads, **more)
+    project = rx.compile(
+        model, name="first", board="jetson-orin-nano", emit="cuda-source", bounds=bounds
+    )
+    host = project.host()
+    floats = first_layer(TensorProto.FLOAT, form, pads, **more)
+    reference = ort.InferenceSession(floats.SerializeToString())
+    rng = np.random.default_rng(1)
+    for n, h, w in ((1, 7, 7), (1, 9, 13), (2, 11, 8), (3, 20, 40)):
+        x = rng.normal(size=(n, form[0], h, w)).astype(np.float16)
+        (wanted,) = reference.run(None, {"x": x.astype(np.float32)})
+        near(host(x=x)["y"], wanted)

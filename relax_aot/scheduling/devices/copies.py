@@ -248,7 +248,7 @@ class Side:
         are."""
         thread, e, threads = at
         chunk = thread + e * threads
-        if self.rows and each > 1 and not self.vector and self._lines_are_neighbors:
+        if self.rows and each > 1 and not self.vector and self.lines_are_neighbors:
             outer = w.named("outer", chunk // self.lines)
             return (w.named("inner", chunk % self.lines), outer * each), (ZERO, ZERO)
         wide, high = self.steps // each, self.lines
@@ -265,7 +265,7 @@ class Side:
         return ((outer, inner), far) if self.rows else ((inner, outer), (far[1], far[0]))
 
     @property
-    def _lines_are_neighbors(self) -> bool:
+    def lines_are_neighbors(self) -> bool:
         return stride(self.load, self.loops[-1].variable) == 1
 
     @property
@@ -335,7 +335,7 @@ class Side:
                 line, ahead = place[0], first[0] * step
             if step is None or not step.is_constant or not exact[axis]:
                 continue
-            if not self.apart or self._is_near(far[axis] * step, w.bounds):
+            if not self.apart or self.is_near(far[axis] * step, w.bounds):
                 shifts[axis] = far[axis]
                 ahead += far[axis] * step
         at = {**batch, **split(w, self.loops, line - shifts[0])}
@@ -349,7 +349,7 @@ class Side:
             w, position - own
         )
 
-    def _is_near(self, distance: Dim, bounds: Bounds) -> bool:
+    def is_near(self, distance: Dim, bounds: Bounds) -> bool:
         """Whether a distance between elements, which is a number, is part of an instruction."""
         return greatest(distance, bounds) * self.kind.bytes <= REACH
 
@@ -357,7 +357,7 @@ class Side:
         """The part of a distance that is part of an instruction. `numbers`: the variables of loops
         that compilers unroll."""
         terms = [Dim((term,)) for term in ahead.terms]
-        known = (one for one in terms if one.symbols <= numbers and self._is_near(one, bounds))
+        known = (one for one in terms if one.symbols <= numbers and self.is_near(one, bounds))
         return sum(known, ZERO)
 
     def _vector(

@@ -24,6 +24,7 @@ from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.devices.copies import Pair, Side, side_of
 from relax_aot.scheduling.devices.decoded import Decoded, decoded_side, is_decoded
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
+from relax_aot.scheduling.devices.gathered_windows import GatheredWindows, gathered_windows
 from relax_aot.scheduling.devices.nibbles import with_packed_weights
 from relax_aot.scheduling.devices.one_sum import with_one_sum
 from relax_aot.scheduling.devices.operands import (
@@ -40,7 +41,7 @@ from relax_aot.scheduling.devices.operands import (
     split,
     start_sums,
 )
-from relax_aot.scheduling.devices.slid_windows import Slide, slid_sides, slide_of
+from relax_aot.scheduling.devices.slid_windows import Slide, SlidPlanes, slid_sides, slide_of
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS, Unit
 from relax_aot.scheduling.devices.vectors import VECTOR, vectors
 from relax_aot.scheduling.devices.zero_points import ZeroPoints, with_known_sums, zero_points
@@ -93,7 +94,7 @@ class Tiles:
     Sums of lines take registers, and so does the rounding of floats: these products have `narrow`
     tiles for large ones. Columns that are decoded are multiplied with as many rows as there is room
     for: `tall` tiles, or `low` ones. `slid` ones, pairs of large and small, are for few filters
-    whose windows share pixels, with pixels as rows."""
+    whose windows share pixels, with pixels as rows; `planes` ones for more, of images in planes."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
@@ -109,6 +110,7 @@ class Tiles:
         (Tile(256, 32, 32, (4, 1)), Tile(128, 32, 32, (4, 1))),
         (Tile(128, 64, 32, (4, 1)), Tile(128, 64, 32, (4, 1))),
     )
+    planes: tuple[Tile, Tile] = (Tile(128, 128, 32, (4, 2)), Tile(64, 128, 32, (2, 2)))
     rounding: Tile = Tile(64, 64, 32, (2, 2))
     enough: int = 16
 
@@ -217,20 +219,20 @@ def _launches(
 
 def _slid(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, Slide]]:
     """A large and a small tile where windows share pixels; none where there are more filters, as
-    other tiles have many products for each copy then."""
-    if not product.found.left.dtype.is_half or _width(product, bounds) < VECTOR:
-        return []
-    slide = slide_of(product, bounds)
+    other tiles have many products for each copy then, except of planes, whose pixels are gathered.
+    """
+    slide = slide_of(product, bounds) if product.found.left.dtype.is_half else None
     if slide is None:
         return []
     filters = greatest(extent(product.rows if slide.right else product.columns), bounds)
-    for pair in tiles.slid:
+    pairs = (*tiles.slid, *([tiles.planes] if slide.in_planes else []))
+    for pair in pairs:
         slides = (slide.for_tile(tile.rows, tile.columns) for tile in pair)
         made = [
             (replace(tile.swapped if own.right else tile, steps=own.steps), own)
             for tile, own in zip(pair, slides, strict=True) if own is not None
         ]  # fmt: skip
-        if filters <= pair[0].columns and len(made) == len(pair):
+        if (filters <= pair[0].columns or pair == tiles.planes) and len(made) == len(pair):
             return made
     return []
 
@@ -351,7 +353,7 @@ class _Launch:
         w, tile, found = self.w, self.tile, self.product.found
         kinds, lines = (self.unit.left, self.unit.right), (tile.rows, tile.columns)
         if self.slide is not None:
-            return slid_sides(w, self.slide, kinds[0], lines)
+            return slid_sides(w, self.slide, kinds[0], lines, tile.threads)
         made = zip((found.left, found.right), kinds, lines, ("left", "right"), strict=True)
         sides = [self._side(*one).tabulated(w, tile.threads) for one in made]
         if tile.copies > MOST_COPIES and any(side.places for side in sides):
@@ -363,7 +365,7 @@ class _Launch:
         decoded = None
         if _width(product, w.bounds) == VECTOR:
             decoded = decoded_side(w, product, load, kind, size, name, self.tile.threads)
-        return decoded or side_of(w, product, load, kind, size, name)
+        return decoded or gathered_windows(w, side_of(w, product, load, kind, size, name))
 
     def _place(self, block: Dim) -> tuple[tuple[Dim, Dim], At]:
         """The first row and column of the tile of a block, and its matrices of the batch."""
@@ -401,6 +403,8 @@ class _Launch:
         left = left.opened(w, warp, tile.threads, batch, row)
         right = right.opened(w, warp, tile.threads, batch, column)
         sides = (left, right)
+        if any(isinstance(side, GatheredWindows) for side in sides):
+            w.add(Barrier("warp"))
         total = extent(product.steps)
         parts = w.short("parts", ceildiv(total, self.steps))
         last = simplify((parts - 1) * self.steps, w.bounds)
@@ -409,6 +413,7 @@ class _Launch:
             self._copy(sides, start, warp, batch, ZERO, last)
             self._fetch(sides, start, warp, batch, last)
             self._put(sides, start, warp, ZERO, last)
+            self._store(sides, warp, ZERO)
         if parts != 1 and any(isinstance(side, Decoded) for side in sides):
             with w.when(*() if parts.is_constant else (below(ONE, parts),)):
                 self._fetch(sides, start, warp, batch, ZERO, whole=True)
@@ -430,8 +435,15 @@ class _Launch:
                     self._copy(sides, start, warp, batch, 1 - half, part * self.steps, whole=True)
                 if second is not False:
                     self._fetch_next(sides, start, warp, batch, (part, half), parts)
-            with w.range("k", self.steps // unit.steps) as k:
-                self._multiply(sides, first, half, k * unit.steps, factors, sums, zeros)
+            done = int(any(isinstance(side, SlidPlanes) for side in sides))
+            if done:  # before the next steps, which need the registers
+                self._multiply(sides, first, half, ZERO, factors, sums, zeros)
+                if another is not False:
+                    with w.when(*() if another is True else (another,)):
+                        self._store(sides, warp, 1 - half)
+            with w.range("k", self.steps // unit.steps - done) as k:
+                step = (k + done) * unit.steps
+                self._multiply(sides, first, half, step, factors, sums, zeros)
         zeros.subtract(sums, parts * self.steps if product.padded else total)
         start, batch = self._place(block)
         first = self._own(sides, warp)
@@ -474,6 +486,15 @@ class _Launch:
                     w, thread, self.tile.threads, batch, half, (first, part), lane=lane, known=one,
                     whole=whole,
                 )  # fmt: skip
+
+    def _store(self, sides: Sequence[Side], warp: Dim, half: Dim) -> None:
+        """Stores what was copied to registers."""
+        w = self.w
+        for side in sides:
+            if isinstance(side, SlidPlanes):
+                with w.range("lane", LANES, axis="lane") as lane:
+                    thread = w.named("thread", warp * LANES + lane)
+                    side.store(w, thread, self.tile.threads, half, lane)
 
     @contextmanager
     def _decoded(

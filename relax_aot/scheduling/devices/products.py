@@ -235,7 +235,7 @@ class _Launch:
         product, zeros = self.product, self.zeros
         if zeros is None or (load != product.padded and len(Path(load, product.steps).axes) == 1):
             return None
-        return table_of_steps(self.w, product, load, extent(product.steps).constant + zeros)
+        return table_of_steps(self.w, product, load, before=zeros)
 
     def _copy(
         self, load: Load, shared: Buffer, lines: int, loops: Sequence[For], first: Dim,

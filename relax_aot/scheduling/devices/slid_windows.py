@@ -9,7 +9,8 @@ computed for padding is no result, and neither are the last lines of a tile, whi
 again.
 
 A window of 3 x 3 is copied three times instead of nine. That is worth the lines without results
-where filters are few, as there are few products for each copy.
+where filters are few, as there are few products for each copy, and where channels are in planes, as
+those of a pixel are gathered one by one then.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from dataclasses import dataclass, field, replace
 
 from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ZERO, Bounds, Dim, dim_min, row_major, simplify
-from relax_aot.ir.loops import For, Load, Select
+from relax_aot.ir.loops import Buffer, For, Lit, Load, Select
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import indexed_by, moved, step_of, stride
 from relax_aot.scheduling.devices.copies import Pair, Side
 from relax_aot.scheduling.devices.operands import At, Product, all_of, extent, inside, split
-from relax_aot.scheduling.devices.vectors import BYTES, VECTOR
+from relax_aot.scheduling.devices.vectors import BYTES, VECTOR, vectors
 from relax_aot.scheduling.devices.window_bits import NO_BIT, bits_of, have_bits, words_of
-from relax_aot.scheduling.devices.window_tables import Known
+from relax_aot.scheduling.devices.window_tables import Known, bounded
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.writer import Writer
 
@@ -75,10 +76,15 @@ class Slide:
         place = w.short("place", number // chunks)
         return place, w.short("channel", (number - place * chunks) * self.chunk)
 
+    @property
+    def in_planes(self) -> bool:
+        """Whether the channels of a pixel are a plane apart."""
+        return stride(self.window, self.channels.variable) != 1
+
     def ahead(self, w: Writer, load: Load, place: Dim, channel: Dim) -> Dim:
         """How far the elements of a part are ahead of those of the first one."""
-        at = split(w, self.places, place)
-        return w.named("ahead", sum((n * step_of(load, name) for name, n in at.items()), channel))
+        at = {**split(w, self.places, place), self.channels.variable: channel}
+        return w.named("ahead", sum((n * step_of(load, name) for name, n in at.items()), ZERO))
 
     def for_tile(self, pixels: int, filters: int) -> Slide | None:
         """With as many channels as there is room for in shared memory, twice."""
@@ -95,20 +101,32 @@ class Slide:
 
 
 def slide_of(product: Product, bounds: Bounds) -> Slide | None:
-    """How the windows of a product share pixels. Both factors are vectors of half precision."""
+    """How the windows of a product share pixels. Weights are vectors of half precision, and so are
+    the channels of a pixel, unless these are in planes."""
     found, steps = product.found, product.steps
     known = all(loop.start == 0 and loop.extent.is_constant for loop in steps)
     loads = (found.left, found.right)
     if len(steps) < 2 or not known or found.computed or steps[-1].extent.constant % CHUNKS[-1] != 0:
         return None
     strides = [[stride(load, loop.variable) for loop in steps] for load in loads]
-    if any(None in own or own[-1] != 1 for own in strides):
+    if any(None in own for own in strides):
         return None
-    for side, lines in enumerate((product.rows, product.columns)):
-        window = loads[side]
+    both = (product.rows, product.columns)
+    for side, (lines, others) in enumerate((both, both[::-1])):
+        window, pairs = loads[side], [(loads[1 - side], strides[1 - side], others)]
+        if strides[side][-1] == 1:
+            pairs.append((window, strides[side], lines))
+        whole = all(
+            own[-1] == 1 and vectors(product, load, loops, bounds)[0] == VECTOR
+            for load, own, loops in pairs
+        )
         alone = product.padded in (None, window) and bool(lines)
         alone = alone and indexed_by(found.start).isdisjoint(loop.variable for loop in lines)
-        if not alone or lines[-1].start != 0 or greatest(lines[-1].extent, bounds) < LEAST_WIDTH:
+        if (
+            not (alone and whole)
+            or lines[-1].start != 0
+            or greatest(lines[-1].extent, bounds) < LEAST_WIDTH
+        ):
             continue
         for tap in steps[:-1]:
             apart = _lines_apart(product, window, lines[-1], tap, bounds)
@@ -198,6 +216,45 @@ class SlidPixels(Side):
 
 
 @dataclass(frozen=True, slots=True)
+class SlidPlanes(SlidPixels):
+    """The factor with windows, of an image in planes: a thread gathers eight channels of a pixel in
+    the registers `held`, and stores them when some of the part before is multiplied. Neighbors of a
+    warp are pixels."""
+
+    held: Buffer = field(kw_only=True)
+
+    @property
+    def lines_are_neighbors(self) -> bool:
+        return True
+
+    def copy(
+        self, w: Writer, thread: Dim, threads: int, batch: At, half: Dim, first: Pair,
+        *, lane: Dim = ZERO, known: Known | None = None, whole: bool = False,
+    ) -> None:  # fmt: skip
+        place, channel = self.slide.part(w, first[1])
+        ahead = self.slide.ahead(w, self.load, place, channel)
+        with self.chunks(w, thread, threads) as (e, (line, near), _):
+            count = Dim.of(1)
+            if self.open is not None:
+                inside = self.open.has((lane, e), self.open.bit(place, e))
+                some = Select(inside, Lit(1, DType.I64), Lit(0, DType.I64))
+                count = bounded(w, "count", some, count)
+            at = {**_line(w, self, batch, first[0] + line), **self.slide.first(near)}
+            w.micro(
+                f"raot_load_planes_{self.kind.value}", to=self.held[lane, e, ZERO], count=count,
+                ahead=ahead, apart=step_of(self.load, self.slide.channels.variable),
+                **{"from": moved(self.load, at)},
+            )  # fmt: skip
+
+    def store(self, w: Writer, thread: Dim, threads: int, half: Dim, lane: Dim) -> None:
+        """Stores what was gathered in one half of shared memory."""
+        with self.chunks(w, thread, threads) as (e, place, _):
+            to = self.shared[self.place(half, *place)]
+            held = self.held[lane, e, ZERO]
+            w.micro(f"raot_store{VECTOR}_{self.kind.value}", to=to, **{"from": held})
+
+
+@dataclass(frozen=True, slots=True)
 class SlidWeights(Side):
     """The other factor: channels of all places on the axis."""
 
@@ -210,9 +267,14 @@ class SlidWeights(Side):
         slide = self.slide
         ahead = slide.ahead(w, self.load, *slide.part(w, first[1]))
         with self.chunks(w, thread, threads) as (_, (line, step), far):
-            at = {**_line(w, self, batch, first[0] + line), **slide.first(step % slide.chunk)}
-            at[slide.tap.variable] = step // slide.chunk
-            _copy(w, self, half, (line, step), far, at, Dim.of(VECTOR), ahead)
+            shift = simplify(far[1], w.bounds)
+            near = shift // slide.chunk * step_of(self.load, slide.tap.variable)
+            if simplify(shift % slide.chunk, w.bounds) != 0 or not self.is_near(near, w.bounds):
+                shift, near = ZERO, ZERO
+            own = simplify(step - shift, w.bounds)
+            at = {**_line(w, self, batch, first[0] + line), **slide.first(own % slide.chunk)}
+            at[slide.tap.variable] = own // slide.chunk
+            _copy(w, self, half, (line, step), far, at, Dim.of(VECTOR), ahead, near)
 
 
 def _line(w: Writer, side: Side, batch: At, line: Dim) -> dict[str, Dim]:
@@ -222,19 +284,21 @@ def _line(w: Writer, side: Side, batch: At, line: Dim) -> dict[str, Dim]:
 
 
 def _copy(
-    w: Writer, side: Side, half: Dim, place: Pair, far: Pair, at: At, count: Dim, ahead: Dim
-) -> None:
-    """Copies the vector in the place of the first part `at` some iterations, and so far `ahead`."""
-    near = (own - behind for own, behind in zip(place, far, strict=True))
+    w: Writer, side: Side, half: Dim, place: Pair, far: Pair, at: At, count: Dim, ahead: Dim,
+    near: Dim = ZERO,
+) -> None:  # fmt: skip
+    """Copies the vector in the place of the first part `at` some iterations, and so far `ahead` and
+    `near`, a number."""
+    own = (one - behind for one, behind in zip(place, far, strict=True))
     w.micro(
-        f"raot_copy_async_{side.kind.value}", to=side.shared[(ZERO, *near)], count=count,
-        ahead=ahead, near=ZERO, far=row_major((half, *far), side.shared.shape),
+        f"raot_copy_async_{side.kind.value}", to=side.shared[(ZERO, *own)], count=count,
+        ahead=ahead, near=near, far=row_major((half, *far), side.shared.shape),
         **{"from": moved(side.load, at)},
     )  # fmt: skip
 
 
 def slid_sides(
-    w: Writer, slide: Slide, kind: DType, lines: tuple[int, int]
+    w: Writer, slide: Slide, kind: DType, lines: tuple[int, int], threads: int
 ) -> tuple[SlidPixels | SlidWeights, SlidPixels | SlidWeights]:
     """Both factors in shared memory, of which a tile has so many lines."""
     product = slide.product
@@ -247,6 +311,12 @@ def slid_sides(
         steps = slide.chunk if pixels else slide.steps
         shape = (2, own + slide.beyond * pixels, steps + pad)
         shared = w.reserve(f"{name}_tile", kind, "shared", *shape)
+        if pixels and slide.in_planes:
+            chunks = -(-own * steps // (VECTOR * threads))
+            held = w.reserve("held", kind, "lane", LANES, chunks, VECTOR)
+            return SlidPlanes(
+                name, product, load, loops, own, steps, True, 0, shared, slide=slide, held=held
+            )
         made = SlidPixels if pixels else SlidWeights
         return made(name, product, load, loops, own, steps, True, VECTOR, shared, slide=slide)
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max
+from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, dim_min
 from relax_aot.ir.loops import Bind, Buffer, Cast, Expr, For, Index, Load, Select, Store
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import step_of, stride
-from relax_aot.scheduling.devices.operands import Product, below, extent, split
+from relax_aot.scheduling.devices.operands import Product, all_of, below, extent, split
 from relax_aot.scheduling.devices.window_bits import MOST, NOWHERE, places_of, quotient
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.writer import Writer
@@ -76,29 +76,36 @@ class Path:
 @dataclass(frozen=True, slots=True)
 class WindowTable:
     """`entries`: how far each is ahead of the first step, and the bits of its place. An entry is of
-    so many `steps`; before the first one are so many `zeros`."""
+    so many `steps`. So many `before` the first one and `behind` the last one are of no place."""
 
     path: Path
     entries: Buffer
     steps: int = 1
-    zeros: int = 0
+    before: int = 0
+    behind: int = 0
 
     def fill(
         self, w: Writer, thread: Dim, threads: int, bits: Callable[[Dim], Sequence[Expr]]
     ) -> None:
         """By all threads of a block. `bits`: those of the place of a step."""
-        count, last = self.entries.shape[0], extent(self.path.steps) - 1
+        count, total = self.entries.shape[0], extent(self.path.steps)
         with w.range("e", ceildiv(count, threads)) as e:
             entry = w.named("entry", thread + e * threads)
             with w.when(below(entry, count)):
-                step = dim_max(entry * self.steps - self.zeros, 0)
-                position = w.let("position", step, ZERO, last) if self.zeros else step
+                position, some = entry * self.steps, list[Expr]()
+                if self.before:
+                    position = dim_max(position - self.before, 0)
+                    some.append(below(Dim.of(self.before - 1), entry))
+                if self.behind:
+                    position = dim_min(position, total - 1)
+                    some.append(below(entry, count - self.behind))
+                if some:
+                    position = w.let("position", position, ZERO, total - 1)
                 ahead = Cast(Index(self.path.ahead(w, position)), DType.I32)
                 w.add(Store(self.entries, (entry, ZERO), ahead))
                 for n, bit in enumerate(bits(position), 1):
-                    if self.zeros:
-                        bit = Select(below(Dim.of(self.zeros - 1), entry), bit, NOWHERE)
-                    w.add(Store(self.entries, (entry, Dim.of(n)), bit))
+                    own = Select(all_of(some), bit, NOWHERE) if some else bit
+                    w.add(Store(self.entries, (entry, Dim.of(n)), own))
 
     def copied(self, w: Writer, first: Dim, count: int) -> WindowTable:
         """So many entries, as registers of a thread."""
@@ -142,6 +149,11 @@ def clipped(product: Product) -> list[For]:
     return [full for own, full in pairs if (own.start, own.stop) != (full.start, full.stop)]
 
 
+def have_places(places: Sequence[For]) -> bool:
+    """Whether a word has a bit for each place on the axes of a window, and one for none."""
+    return sum(loop.extent.constant for loop in places) < MOST - 1
+
+
 def have_tables(product: Product, *, waits: bool) -> bool:
     """Whether tables tell the steps of a product of floats in memory. `waits`: copies are through
     registers."""
@@ -154,18 +166,18 @@ def have_tables(product: Product, *, waits: bool) -> bool:
     if total > LONGEST or (waits and total % WHOLE == 0):
         return False
     strides = [stride(load, loop.variable) for load in loads for loop in steps]
-    places = sum(loop.extent.constant for loop in clipped(product))
     floats = all(load.dtype is DType.F32 for load in loads)
-    return floats and None not in strides and places < MOST - 1
+    return floats and None not in strides and have_places(clipped(product))
 
 
-def table_of_steps(w: Writer, product: Product, load: Load, count: int) -> WindowTable:
-    """Reserves shared memory for `count` steps, with the bits of the places of windows if the
-    factor has them."""
-    padded = load == product.padded
-    entries = w.reserve("steps", DType.I32, "shared", count, 2 if padded else 1)
-    zeros = count - extent(product.steps).constant
-    return WindowTable(Path(load, product.steps), entries, zeros=zeros)
+def table_of_steps(
+    w: Writer, product: Product, load: Load, *, before: int = 0, behind: int = 0
+) -> WindowTable:
+    """Reserves shared memory for all steps, and so many entries of no place."""
+    path = Path(load, product.steps)
+    count = before + extent(product.steps).constant + behind
+    entries = w.reserve("steps", DType.I32, "shared", count, 2)
+    return WindowTable(path, entries, before=before, behind=behind)
 
 
 def fill_steps(w: Writer, product: Product, table: WindowTable, thread: Dim, threads: int) -> None:
@@ -173,7 +185,6 @@ def fill_steps(w: Writer, product: Product, table: WindowTable, thread: Dim, thr
     loops = clipped(product) if table.path.load == product.padded else []
 
     def bits(position: Dim) -> list[Expr]:
-        at = split(w, product.steps, position)
-        return [places_of(loops, at)] if loops else []
+        return [places_of(loops, split(w, product.steps, position) if loops else {})]
 
     table.fill(w, thread, threads, bits)

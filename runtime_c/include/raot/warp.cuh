@@ -68,21 +68,65 @@ RAOT_WARP_EXTREME(i64, int64_t, min, raot_smaller_i64)
         *reinterpret_cast<float4 *>(to) = bytes.whole; \
     }
 
+/* One element, so far behind an address that compilers compute once, or zero where `count` is. */
+#if defined(__CUDA_ARCH__)
+#define RAOT_LOAD_ONE(N, T) \
+    static inline void raot_load_one_##N(T *to, const T *from, int32_t count, int32_t ahead) \
+    { \
+        const T *at; \
+        asm("{ .reg .s64 a; mul.wide.s32 a, %1, %3; add.s64 %0, %2, a; }" \
+            : "=l"(at) \
+            : "r"(ahead), "l"(from), "n"(sizeof(T))); \
+        *to = count > 0 ? __ldg(at) : (T)0; \
+    }
+#else
+#define RAOT_LOAD_ONE(N, T) \
+    static inline void raot_load_one_##N(T *to, const T *from, int32_t count, int32_t ahead) \
+    { \
+        *to = (T)(count > 0 ? from[ahead] : (T)0); \
+    }
+#endif
+
 /* clang-format on */
 
-/* One element, so far behind an address that compilers compute once, or zero where `count` is. */
-static inline void raot_load_one_f32(float *to, const float *from, int32_t count, int32_t ahead)
+RAOT_LOAD_ONE(f32, float)
+RAOT_LOAD_ONE(f16, uint16_t)
+RAOT_LOAD_ONE(bf16, uint16_t)
+
+/* One element of half precision of each of eight planes, which are `apart`, as raot_load_one. */
+static inline void raot_load_planes(uint16_t *to, const uint16_t *from, int32_t count,
+                                    int32_t ahead, int32_t apart)
 {
 #if defined(__CUDA_ARCH__)
-    const float *at;
+    const uint16_t *at;
+    uint32_t some[8];
 
-    asm("{ .reg .s64 a; mul.wide.s32 a, %1, 4; add.s64 %0, %2, a; }"
+    asm("{ .reg .s64 a; mul.wide.s32 a, %1, 2; add.s64 %0, %2, a; }"
         : "=l"(at)
         : "r"(ahead), "l"(from));
-    *to = count > 0 ? __ldg(at) : 0.0f;
+    for (int32_t i = 0; i < 8; i++) {
+        some[i] = count > 0 ? __ldg(at + i * apart) : 0u;
+    }
+    for (int32_t i = 0; i < 4; i++) {
+        reinterpret_cast<uint32_t *>(to)[i] = some[2 * i] | some[2 * i + 1] << 16;
+    }
 #else
-    *to = count > 0 ? from[ahead] : 0.0f;
+    for (int32_t i = 0; i < 8; i++) {
+        to[i] = (uint16_t)(count > 0 ? from[ahead + i * apart] : 0u);
+    }
 #endif
+}
+
+static inline void raot_load_planes_f16(uint16_t *to, const uint16_t *from, int32_t count,
+                                        int32_t ahead, int32_t apart)
+{
+    raot_load_planes(to, from, count, ahead, apart);
+}
+
+static inline void raot_load_planes_bf16(uint16_t *to, const uint16_t *from, int32_t count,
+                                         int32_t ahead, int32_t apart)
+{
+    raot_load_planes(to, from, count, ahead, apart);
 }
 
 RAOT_VECTOR(f32, float, 4)
