@@ -4,6 +4,7 @@ and planted faults that are found."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -14,7 +15,9 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Kernel
 from relax_aot.scheduling.devices.launches import launches
 from relax_aot.scheduling.devices.products import Tile, Tiles, product
+from relax_aot.scheduling.targets import Target
 from tests.scheduling.devices.kernels import (
+    ORDERED,
     device_form,
     inputs,
     without_barriers,
@@ -181,17 +184,23 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
 }
 
 
+UNAWAITED = replace(ORDERED, needs=("cp_async",))
+"""A target whose threads do not wait for copies."""
+
+
 @cache
-def both(case: str) -> tuple[Kernel, Kernel]:
+def both(case: str, target: Target = ORDERED) -> tuple[Kernel, Kernel]:
     """The plain kernel and its device form."""
-    plain, device, _ = device_form(CASES[case][0], partial(product, tiles=TILES))
+    strategy = partial(product, tiles=TILES)
+    plain, device, _ = device_form(CASES[case][0], strategy, target=target)
     assert device is not None
     return plain, device
 
 
+@pytest.mark.parametrize("target", [ORDERED, UNAWAITED], ids=["awaited", "unawaited"])
 @pytest.mark.parametrize("case", CASES)
-def test_tiles_have_the_bits_of_the_plain_loops(case: str) -> None:
-    plain, device = both(case)
+def test_tiles_have_the_bits_of_the_plain_loops(case: str, target: Target) -> None:
+    plain, device = both(case, target)
     for sizes in CASES[case][1]:
         data = inputs(plain, sizes)
         (expected,) = run_kernel(plain, data, sizes)
@@ -219,8 +228,9 @@ def test_few_steps_are_two_parts() -> None:
     assert tile.for_steps(Dim.of("n")) == tile
 
 
-def test_planted_faults_are_found() -> None:
-    plain, device = both("rows below, at and above a tile")
+@pytest.mark.parametrize("target", [ORDERED, UNAWAITED], ids=["awaited", "unawaited"])
+def test_planted_faults_are_found(target: Target) -> None:
+    plain, device = both("rows below, at and above a tile", target)
     data = inputs(plain, {"n": 17})
     with pytest.raises(RaceError):
         run_kernel(without_barriers(device), data, {"n": 17})
