@@ -190,16 +190,21 @@ MICRO_KERNELS = (
     *micro_kernels(
         "quantize_lines.h",
         """lines 1..~3, count 0..~300, line_step ~count * step | 1, x_step ~count | count + 3,
-        step ~1 | lines | 7, zero $zeros, %x -30000000..30000000, %scale 1000..2000000
-        kernel @raot_quantize_lines_$S(%x: f32[span(lines * x_step, count * 1)], %scale: f32[1]
+        step ~1 | lines | 7, $literal%x -30000000..30000000, %scale 1000..2000000
+        kernel @raot_quantize_lines${form}_$S(
+          %x: f32[span(lines * x_step, count * 1)], %scale: f32[1]$operand
         ) -> (%out: $T[span(lines * line_step, count * step)]) {
           for j in 0..lines, i in 0..count {
             local quotient: f32 = (%x[j * x_step + i] / %scale[0])
-            %out[j * line_step + i * step] = cast((rint(quotient) + f32(index(zero))), $T, saturate)
+            %out[j * line_step + i * step] = cast((rint(quotient) + $zero), $T, saturate)
           }
         }""",
         {**BYTES, "zeros": ("-128..127", "0..255")},
-        struct="raot_quantize_lines",
+        {
+            "form": ("", "_from"), "literal": ("zero $zeros, ", ""),
+            "operand": ("", ", %zero: $T[1]"), "zero": ("f32(index(zero))", "f32(%zero[0])"),
+        },
+        struct="raot_quantize_lines$form",
     ),
     *micro_kernels(
         "sum_bytes.h",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from relax_aot.microkernels._describe import micro_kernels
+from relax_aot.microkernels._describe import BYTES, micro_kernels
 
 HEADER = "quantize_range.h"
 MICRO_KERNELS = (
@@ -46,11 +46,12 @@ MICRO_KERNELS = (
     *micro_kernels(
         HEADER,
         """count 0..~70
-        kernel @raot_fill_bytes(%value: i8[1]) -> (%out: i8[count]) {
+        kernel @raot_fill_bytes_$S(%value: $T[1]) -> (%out: $T[count]) {
           for i in 0..count {
             %out[i] = %value[0]
           }
         }""",
+        BYTES,
     ),
     *micro_kernels(
         HEADER,

@@ -45,6 +45,7 @@ from relax_aot.scheduling.passes import (
     online_softmax,
     partial_sums,
     phases,
+    quantized_borders,
     quantized_lines,
     range_lines,
     register_blocks,
@@ -147,7 +148,8 @@ def schedule_contractions(module: Module, target: Target) -> Module:
     """Contractions by the strategies of the target."""
     if target.rows:
         module = apply_module(module, target, schedule_groups)
-    module = byte_sums.run(quantized_lines.run(module, target), target)
+    module = quantized_lines.run(quantized_borders.run(module, target), target)
+    module = byte_sums.run(module, target)
     module = range_lines.run(module, target)
     if target.strategies or target.byte_rows:
         module = apply_module(rounding.run(module, target), target, schedule_integers)

@@ -127,7 +127,7 @@ def test_layers_run_on_micro_kernels_of_bytes(board: str, names: tuple[str, ...]
     if board == "mps2-an386":  # sums start less a zero point times sums of weights
         assert "starts[i2] = raot_sub_i32(" in text
     form = "_from" if board == "mps3-an547" else ""
-    for name in (f"raot_scale_lines{form}_f32(", "raot_fill_bytes("):
+    for name in (f"raot_scale_lines{form}_f32(", "raot_fill_bytes_s8("):
         assert name in text
     assert "(float)raot_sub_i32(" not in text  # which are loops over all results
     assert "_s16(" not in text

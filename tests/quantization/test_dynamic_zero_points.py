@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import relax_aot as rx
 from relax_aot import transforms
 from relax_aot.ir.loops import Micro, walk
+from relax_aot.verify.emulate import emulate
 
 Array = NDArray[Any]
 DEPTH, COLUMNS, HIDDEN = 20, 9, 16
@@ -56,10 +57,8 @@ def test_integers_are_those_of_onnx_runtime(weights: str) -> None:
         np.testing.assert_array_equal(found, session.run(None, {"x": x})[0])
 
 
-@pytest.mark.parametrize(("pads", "group"), [([0] * 4, 1), ([1, 0, 2, 1], 2)])
-def test_convolutions_are_those_of_onnx_runtime(pads: list[int], group: int) -> None:
-    rng = np.random.default_rng(5)
-    w = rng.integers(-127, 128, (6, 4 // group, 3, 2)).astype(np.int8)
+def convolution(pads: list[int], group: int) -> onnx.ModelProto:
+    w = np.random.default_rng(5).integers(-127, 128, (6, 4 // group, 3, 2)).astype(np.int8)
     nodes = [
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
         helper.make_node("ConvInteger", ["q", "w", "z"], ["y"], pads=pads, group=group,
@@ -70,7 +69,12 @@ def test_convolutions_are_those_of_onnx_runtime(pads: list[int], group: int) -> 
         helper.make_tensor_value_info("y", TensorProto.INT32, None),
     ]
     graph = helper.make_graph(nodes, "m", ports[:1], ports[1:], [numpy_helper.from_array(w, "w")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(("pads", "group"), [([0] * 4, 1), ([1, 0, 2, 1], 2)])
+def test_convolutions_are_those_of_onnx_runtime(pads: list[int], group: int) -> None:
+    rng, model = np.random.default_rng(5), convolution(pads, group)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     project = rx.compile(model, bounds={"n": (3, 9)})
     ops = {call.op for call in transforms.run(project.built.source_module).main.body}
@@ -80,6 +84,37 @@ def test_convolutions_are_those_of_onnx_runtime(pads: list[int], group: int) -> 
         x = rng.normal(size=(1, 4, size, 5)).astype(np.float32) + np.float32(shift)
         (found,) = host({"x": x}).values()
         np.testing.assert_array_equal(found, session.run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
+def test_padded_values_are_quantized_by_lines(board: str) -> None:
+    plan = rx.compile(convolution([1, 0, 2, 1], 2), bounds={"n": (3, 9)}, board=board).built.plan
+    calls = [s for kernel in plan.module.kernels for s in walk(kernel.body) if isinstance(s, Micro)]
+    assert {"raot_quantize_lines_from_u8", "raot_fill_bytes_u8"} <= {c.kernel.name for c in calls}
+
+
+@pytest.mark.parametrize("board", ["host", "mps2-an386", "mps3-an547"])
+def test_scratch_has_names_of_its_own(board: str) -> None:
+    """Sums of weights are a constant y.columns, as a strip of image columns would be."""
+    module = rx.compile(
+        convolution([0] * 4, 1), bounds={"n": (3, 9)}, board=board
+    ).built.plan.module
+    values = [var.name for call in module.main.body for var in call.outs]
+    names = [*values, *(constant.name for constant in module.constants)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
+def test_padded_values_on_boards(board: str) -> None:
+    rng, model = np.random.default_rng(6), convolution([1, 0, 2, 1], 2)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    given = [{"x": rng.normal(size=(1, 4, n, 5)).astype(np.float32) + n} for n in (3, 6, 9)]
+    runs = emulate(rx.compile(model, bounds={"n": (3, 9)}, board=board).built, given)
+    for run, inputs in zip(runs, given, strict=True):
+        (found,) = run.outputs.values()
+        np.testing.assert_array_equal(found, session.run(None, inputs)[0])
 
 
 def layer() -> onnx.ModelProto:

@@ -32,8 +32,9 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.apply import apply_module
-from relax_aot.scheduling.contraction import follow, moved, stride
+from relax_aot.scheduling.contraction import BYTES, follow, moved, stride, suffix_of
 from relax_aot.scheduling.nest import counted_loops
+from relax_aot.scheduling.passes.quantized_lines import is_steady
 from relax_aot.scheduling.strategies.mve import MOST_APART
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.writer import Writer
@@ -174,7 +175,7 @@ EXAMPLES = (
               %fill[0] = cast(zero, i8, wrap)
               for i in 0..5 {
                 for j in 0..9 {
-                  micro raot_fill_bytes(%y[i, j, 0], %fill[0]) [3]
+                  micro raot_fill_bytes_s8(%y[i, j, 0], %fill[0]) [3]
                 }
               }
             }""",
@@ -343,7 +344,7 @@ def _quantized(loops: Sequence[For], store: Store, w: Writer) -> Emit | None:
         return None
     if not 0 < step.constant <= MOST_APART or x.buffer.name == store.buffer.name:
         return None
-    if not (_is_steady(factor, names) and _is_steady(offset, names)):
+    if not (is_steady(factor, names) and is_steady(offset, names)):
         return None
 
     def emit() -> None:
@@ -374,7 +375,7 @@ def _divided(loops: Sequence[For], store: Store, w: Writer, target: Target) -> E
     names = {loop.variable for loop in loops}
     if lines is None or not target.quotients or stride(store, loops[-1].variable) != 1:
         return None
-    if not (_is_steady(by, names) and _is_steady(kept, names)):
+    if not (is_steady(by, names) and is_steady(kept, names)):
         return None
 
     def emit() -> None:
@@ -391,34 +392,24 @@ def _divided(loops: Sequence[For], store: Store, w: Writer, target: Target) -> E
 
 
 def _filled(loops: Sequence[For], store: Store, w: Writer) -> Emit | None:
-    """A byte that a scalar becomes, in all places."""
-    match store.value:
-        case Cast(Local(), DType.I8) if store.buffer.dtype is DType.I8:
-            lines = _lines(loops, store)
-        case _:
-            return None
-    if lines is None:
+    """A byte that is known while the model runs, in all places."""
+    dtype, source = store.buffer.dtype, store.value
+    source = source.value if isinstance(source, Cast) else source
+    lines = _lines(loops, store) if dtype in BYTES else None
+    names = {loop.variable for loop in loops}
+    if lines is None or not isinstance(source, Load | Local) or not is_steady(source, names):
+        return None
+    if isinstance(source, Load) and source.buffer.name == store.buffer.name:
         return None
 
     def emit() -> None:
-        value = w.buffer("fill", DType.I8, 1)
+        value = w.buffer("fill", dtype, 1)
         w.add(Store(value, (ZERO,), store.value))
+        out = moved(store, lines.start)
         with w.nest(lines.outer):
-            w.micro(
-                "raot_fill_bytes", out=moved(store, lines.start), value=value, count=lines.count
-            )
+            w.micro(f"raot_fill_bytes_{suffix_of(dtype)}", out=out, value=value, count=lines.count)
 
     return emit
-
-
-def _is_steady(expr: Expr, names: set[str]) -> bool:
-    """Whether a scalar is the same in all iterations."""
-    match expr:
-        case Lit() | Local():
-            return True
-        case Load():
-            return not any(dim.symbols & names for dim in expr.index)
-    return False
 
 
 def _steps(store: Store) -> tuple[Load, Expr, Expr] | None:

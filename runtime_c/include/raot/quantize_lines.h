@@ -5,6 +5,9 @@
  *     out[j * line_step + i * step] = x[j * x_step + i] / scale, rounded to nearest, halves to
  *                                     even, plus zero, saturated
  *
+ *     raot_quantize_lines_s8       the zero point is a number
+ *     raot_quantize_lines_from_s8  it is in memory
+ *
  * NaN becomes 0. With Helium, which has no division of vectors, and on other Cortex-M with an FPU,
  * where a division takes 14 cycles, x is multiplied by the reciprocal of the scale. The integer can
  * differ from that of the quotient only where the product is next to the middle between two
@@ -268,6 +271,14 @@ struct raot_quantize_lines {
     int32_t zero;
 };
 
+struct raot_quantize_lines_from {
+    int32_t lines;
+    int32_t count;
+    int32_t line_step;
+    int32_t x_step;
+    int32_t step;
+};
+
 #if !defined(RAOT_QUANTIZE_SHORT_LINES)
 #define RAOT_QUANTIZE_SHORT_LINES(suffix, byte)
 #endif
@@ -308,5 +319,12 @@ raot_quantize_lines_u8_unpacked(uint8_t *out, const float *x, const float *scale
     raot_quantize_lines_u8_unpacked(out, x, scales, (sizes)->lines, (sizes)->count,     \
                                     (sizes)->line_step, (sizes)->x_step, (sizes)->step, \
                                     (sizes)->zero)
+
+#define raot_quantize_lines_from_s8(out, x, scales, zeros, sizes)                   \
+    raot_quantize_lines_s8_unpacked(out, x, scales, (sizes)->lines, (sizes)->count, \
+                                    (sizes)->line_step, (sizes)->x_step, (sizes)->step, *(zeros))
+#define raot_quantize_lines_from_u8(out, x, scales, zeros, sizes)                   \
+    raot_quantize_lines_u8_unpacked(out, x, scales, (sizes)->lines, (sizes)->count, \
+                                    (sizes)->line_step, (sizes)->x_step, (sizes)->step, *(zeros))
 
 #endif

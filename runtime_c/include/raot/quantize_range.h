@@ -10,7 +10,7 @@
  * byte of the bits of the quotient plus 1.5 * 2^23; 0 where kept[0] is 0, not -1
  *     raot_quantize_row_s16 the same with x[i] * by[0] and the two lowest bytes
  *     raot_product_peak_f32 products[i] = x[i] * factors[i], and the bits of the largest magnitude
- *     raot_fill_bytes     out[i] = value[0]
+ *     raot_fill_bytes_s8  out[i] = value[0]
  *     raot_quantize_by_s8 out[i * step] = x[i] * by[0] + by[1], rounded to nearest, halves away
  *                         from 0, and saturated. NaN becomes 0
  *
@@ -390,17 +390,17 @@ raot_quantize_by_s8(int8_t *out, const float *x, const float *by, int32_t count,
     RAOT_QUANTIZE_BY
 }
 
-__attribute__((noinline, unused)) static void raot_fill_bytes(int8_t *out, const int8_t *value,
-                                                              int32_t count)
+__attribute__((noinline, unused)) static void raot_fill_bytes_u8(uint8_t *out, const uint8_t *value,
+                                                                 int32_t count)
 {
 #if defined(RAOT_MVE)
-    const int8x16_t all = vdupq_n_s8(*value);
+    const uint8x16_t all = vdupq_n_u8(*value);
     for (; count > 0; count -= 16) {
-        vstrbq_p_s8(out, all, vctp8q((uint32_t)count));
+        vstrbq_p_u8(out, all, vctp8q((uint32_t)count));
         out += 16;
     }
 #else
-    const uint32_t four = (uint32_t)(uint8_t)*value * 0x01010101u;
+    const uint32_t four = (uint32_t)*value * 0x01010101u;
     /*@ loop unroll 4096; */
     for (; count >= 16; count -= 16) {
         RAOT_COPY(out, &four, sizeof four);
@@ -415,6 +415,9 @@ __attribute__((noinline, unused)) static void raot_fill_bytes(int8_t *out, const
     }
 #endif
 }
+
+#define raot_fill_bytes_s8(out, value, count) \
+    raot_fill_bytes_u8((uint8_t *)(out), (const uint8_t *)(value), count)
 
 __attribute__((noinline, unused)) static void raot_quantize_row_s8(int8_t *out, const float *x,
                                                                    const float *by,
