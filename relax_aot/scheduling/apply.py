@@ -29,6 +29,7 @@ from relax_aot.scheduling.grouped import grouped_of
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.room import room_of
+from relax_aot.scheduling.scratch import names_of, scratch_of
 from relax_aot.scheduling.strategies.byte_rows import byte_rows
 from relax_aot.scheduling.strategies.f32_calls import calls
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
@@ -208,13 +209,14 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         )  # fmt: skip
         scheduled[kernel.name] = apply(kernel, bounds, context, match)
     made: dict[str, Constant] = {}
+    names = names_of(module)
 
     def call(_: Function, before: Call) -> Call:
         if before.op != "call_kernel":
             return before
         kernel, packed = scheduled[before.ref("kernel")]
         more = kernel.scratch[len(module.kernel_table[kernel.name].scratch) :]
-        outs = (Var(f"{before.outs[0].name}.{buffer.name}", buffer.type) for buffer in more)
+        outs = scratch_of(before, more, names)
         inputs = packed_inputs(module, before, kernel, packed, made)
         return replace(before, args=inputs, outs=(*before.outs, *outs))
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from relax_aot.ir.graph import Call, Function, Module, Var
-from relax_aot.ir.loops import Kernel
+from relax_aot.ir.loops import Buffer, Kernel
+from relax_aot.ir.names import unused_name
 from relax_aot.ir.rewrite import rewrite_module
 
 
@@ -15,7 +16,7 @@ def with_kernels(module: Module, kernels: Mapping[str, Kernel]) -> Module:
     """The module with these kernels instead of those of the same names, whose inputs and outputs
     are the same. Each call has the scratch of its kernel; that of a buffer which the kernel had
     before keeps its name."""
-    before = module.kernel_table
+    before, names = module.kernel_table, names_of(module)
 
     def call(_: Function, line: Call) -> Call:
         if line.op != "call_kernel" or line.ref("kernel") not in kernels:
@@ -25,13 +26,30 @@ def with_kernels(module: Module, kernels: Mapping[str, Kernel]) -> Module:
             return line
         results, scratch = line.outs[: len(old.outputs)], line.outs[len(old.outputs) :]
         known = {buffer.name: v for buffer, v in zip(old.scratch, scratch, strict=True)}
+        added = [buffer for buffer in new.scratch if buffer.name not in known]
+        made = dict(zip(added, scratch_of(line, added, names), strict=True))
         outs = (
-            replace(known[buffer.name], type=buffer.type)
-            if buffer.name in known
-            else Var(f"{line.outs[0].name}.{buffer.name}", buffer.type)
+            made[buffer] if buffer in made else replace(known[buffer.name], type=buffer.type)
             for buffer in new.scratch
         )
         return replace(line, outs=(*results, *outs))
 
     changed = tuple(kernels.get(kernel.name, kernel) for kernel in module.kernels)
     return replace(rewrite_module(module, call), kernels=changed)
+
+
+def names_of(module: Module) -> set[str]:
+    """The names of all values and constants."""
+    values = {v.name for f in module.functions for v in f.params}
+    values |= {v.name for f in module.functions for line in f.body for v in line.outs}
+    return values | {constant.name for constant in module.constants}
+
+
+def scratch_of(line: Call, buffers: Iterable[Buffer], names: set[str]) -> tuple[Var, ...]:
+    """Values for scratch buffers of a call; `names` are taken, and get those of the values."""
+    made = []
+    for buffer in buffers:
+        name = unused_name(f"{line.outs[0].name}.{buffer.name}", names)
+        names.add(name)
+        made.append(Var(name, buffer.type))
+    return tuple(made)
