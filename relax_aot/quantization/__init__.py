@@ -53,7 +53,9 @@ def quantize(
         changed, count, left = weight_only(module, choice.kind, kept)
         if not count:
             reasons = "".join(f"; {name}: {why}" for name, why in left.items())
-            raise QuantizeError(f"the model has no product with constant weights of f32{reasons}")
+            raise QuantizeError(
+                f"the model has no product with constant weights of floats{reasons}"
+            )
         return changed, Quantized(choice.kind, left=left)
     samples = _samples(module, arrays)
     changed, recurrent = recurrent_in_rows(module, kept)

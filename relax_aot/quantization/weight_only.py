@@ -94,6 +94,8 @@ class _Work:
             self._hold(call)
             if (gathered := self._rows(call)) is not None:
                 return gathered
+        if (widened := self._widened(call)) is not None:
+            return widened
         weights = self._weights(call)
         if weights is None:
             return (call,)
@@ -121,6 +123,25 @@ class _Work:
             calls.append(Call((outs[number + 1],), "add", pair, (), call.origin))
         return tuple(calls)
 
+    def _widened(self, call: Call) -> tuple[Call, ...] | None:
+        """A product of values of half precision, computed in f32; None where it is another call."""
+        if call.op not in ("matmul", "gemm") or not call.out.type.dtype.is_half:
+            return None
+        weights = self.constants.get(call.inputs[1].name)
+        if weights is None or weights.type.rank != 2:
+            return None
+        self.halves[weights.name] = weights.data.astype(np.float32)
+        args, before = list(call.args), list[Call]()
+        for at, arg in enumerate(call.args):
+            if arg is not None and at != 1:
+                wide = Var(f"{call.out.name}.wide{at}", replace(arg.type, dtype=DType.F32))
+                before.append(_cast(arg, wide, call))
+                args[at] = wide
+        result = Var(f"{call.out.name}.wide", replace(call.out.type, dtype=DType.F32))
+        product = replace(call, outs=(result,), args=tuple(args))
+        made = self.call(product)
+        return None if made == (product,) else (*before, *made, _cast(result, call.out, call))
+
     def _offsets(self, call: Call, offsets: Array) -> tuple[Var, list[Call]]:
         """The product of the sums of each block of the activations and the offsets."""
         x, calls = call.inputs[0], list[Call]()
@@ -129,8 +150,7 @@ class _Work:
             calls += before
         halves = self._constant(call, "offsets", offsets)
         wide = Var(f"{call.out.name}.wide", TensorType(DType.F32, halves.type.shape))
-        attrs = attrs_of({"to": DType.F32, "saturate": False})
-        calls.append(Call((wide,), "cast", (halves,), attrs, call.origin))
+        calls.append(_cast(halves, wide, call))
         out = Var(f"{call.out.name}.shift", call.out.type)
         calls.append(Call((out,), "matmul", (self.sums[x.name], wide), (), call.origin))
         return out, calls
@@ -212,13 +232,7 @@ class _Work:
         half = call.out.type.dtype.is_half
         if half:
             self.wide[call.out.name] = wide
-        last = Call(
-            (call.out,),
-            "cast",
-            (wide,),
-            attrs_of({"to": call.out.type.dtype, "saturate": False}),
-            call.origin,
-        )
+        last = _cast(wide, call.out, call)
         return (*calls, last) if half else (*calls[:-1], replace(calls[-1], outs=(call.out,)))
 
     def _constant(self, call: Call, part: str, data: Array) -> Var:
@@ -256,6 +270,11 @@ def _in_groups(kind: Kind) -> Weights:
         return made.codes, made.scales
 
     return Weights(rows, kind.group, kind.bits, kind.dynamic)
+
+
+def _cast(value: Var, to: Var, call: Call) -> Call:
+    attrs = attrs_of({"to": to.type.dtype, "saturate": False})
+    return Call((to,), "cast", (value,), attrs, call.origin)
 
 
 def _renamed(value: Var, call: Call) -> tuple[Call, ...]:

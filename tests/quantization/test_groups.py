@@ -80,14 +80,33 @@ def decoded(kind: str) -> Doubles:
     return in_groups(kind, numbers()["w"])
 
 
-def expected(kind: str, x: NDArray[np.float32]) -> Doubles:
+def expected(
+    kind: str, x: NDArray[np.float32], weights: Doubles | None = None, bias: Any = None
+) -> Doubles:
+    """`weights`, `bias`: others than those of the model above."""
     rows = x.astype(np.float64)
     if KINDS[kind].dynamic:
         step = (np.abs(x).max(axis=1, keepdims=True) / np.float32(127)).astype(np.float32)
         step = np.where(step == 0, np.float32(1), step)
         rows = np.rint(x / step).astype(np.float64) * step
-    y: Doubles = np.maximum(rows @ decoded(kind) + numbers()["b"], 0)
+    weights = decoded(kind) if weights is None else weights
+    y: Doubles = np.maximum(rows @ weights + (numbers()["b"] if bias is None else bias), 0)
     return y
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_of_half_precision(kind: str) -> None:
+    """Weights and sums are rounded to half precision, by 2^-11 of them."""
+    halves = {name: array.astype(np.float16) for name, array in numbers().items()}
+    text = f"m (float16[n, {DEPTH}] x) => (float16[n, {COLUMNS}] y)"
+    options = driver.Options(bounds={"n": (1, MOST)}, quantize=Choice(kind))
+    built = driver.compile_model(model_of(text, TEXT, halves), "host", options)
+    assert any(call.op == "matmul_groups" for call in built.source_module.main.body)
+    x = np.random.default_rng(6).normal(size=(5, DEPTH)).astype(np.float16)
+    found = host_model(built)(x=x)["y"]
+    weights = halves["w"].astype(np.float32)
+    wanted = expected(kind, x.astype(np.float32), in_groups(kind, weights), halves["b"])
+    np.testing.assert_allclose(found, wanted, rtol=2**-10, atol=2**-8)
 
 
 def sample(n: int) -> NDArray[np.float32]:
