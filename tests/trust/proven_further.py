@@ -53,6 +53,25 @@ def causal_codes() -> onnx.ModelProto:
     )  # fmt: skip
 
 
+def quantized_depthwise() -> onnx.ModelProto:
+    return model_of(
+        "depthwise (float[1, 6, 9, 7] x) => (float[1, 6, 9, 7] y)",
+        """
+        q = QuantizeLinear(x, s0, z0)
+        d = DequantizeLinear(q, s0, z0)
+        d1 = DequantizeLinear <axis = 0> (w1, ws1, wz1)
+        c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 6> (d, d1)
+        q2 = QuantizeLinear(c, s1, z0)
+        y = DequantizeLinear(q2, s1, z0)
+        """,
+        {
+            "s0": np.array(0.02, np.float32), "z0": np.array(3, np.int8),
+            "w1": _codes(6, 1, 3, 3), "ws1": _scales(6), "wz1": np.zeros(6, np.int8),
+            "s1": np.array(0.05, np.float32),
+        },
+    )  # fmt: skip
+
+
 def both_ways() -> onnx.ModelProto:
     return model_of(
         "both (float[n, batch, 4] x, int32[batch] lengths)"
@@ -149,6 +168,7 @@ def _options(**bounds: tuple[int, int]) -> Options:
 FURTHER = {
     "quantized_gru": Proven(gru, _quantized_gru()),
     "causal_codes": Proven(causal_codes, _options(n=(1, 40))),
+    "quantized_depthwise": Proven(quantized_depthwise, _options()),
     "both_ways": Proven(both_ways, _options(n=(1, 16), batch=(1, 2))),
     "distinct": Proven(distinct, _options(n=(1, 40))),
     "kept_boxes": Proven(kept_boxes, _options(n=(1, 20))),

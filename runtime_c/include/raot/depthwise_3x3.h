@@ -33,6 +33,7 @@ static inline void raot_fill(void *to, int32_t byte, int32_t count)
         vst1q_u8((uint8_t *)to + i, vdupq_n_u8((uint8_t)byte));
     }
 #endif
+    /*@ loop unroll 4096; */
     for (; i < count; i += 4) {
         RAOT_COPY((uint8_t *)to + i, &four, sizeof four);
     }
@@ -58,17 +59,20 @@ static inline void raot_fill(void *to, int32_t byte, int32_t count)
         if (first > 0 || last < rows || count < width) { \
             raot_fill(plane, zero, rows * width); \
         } \
+        /*@ loop unroll 4096; */                              \
         for (int32_t r = first; r < last && count > 0; r++) { \
             const T *from = image + (top + r) * row_step + (left + begin) * step; \
             T *to = plane + r * width + begin; \
             int32_t c = 0; \
             if (step == 1 && count >= 4) { \
+                /*@ loop unroll 4096; */         \
                 for (; c + 4 <= count; c += 4) { \
                     raot_copy_four(to + c, from + c); \
                 } \
                 raot_copy_four(to + count - 4, from + count - 4); \
                 continue; \
             } \
+            /*@ loop unroll 4096; */ \
             for (; c < count; c++) { \
                 to[c] = *from; \
                 from += step; \

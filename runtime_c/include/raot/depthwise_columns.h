@@ -200,7 +200,9 @@ raot_depthwise_columns_s8(int32_t *sums, const int8_t *strips, const int8_t *wei
     const int32_t pitch = (count + 7) / 8 * 8;
     const int32_t reach = (depth + 15) / 16 * 16;
 
+    /*@ loop unroll 4096; */
     for (int32_t c = 0; c < channels; c++) {
+        /*@ loop unroll 4096; */
         for (int32_t p = 0; p < count; p++) {
             const int8_t *x = strips + p * step;
 #if defined(RAOT_MVE)
@@ -214,6 +216,7 @@ raot_depthwise_columns_s8(int32_t *sums, const int8_t *strips, const int8_t *wei
             sums[p] = sum;
 #else
             uint32_t sum = 0u;
+            /*@ loop unroll 4096; */
             for (int32_t k = 0; k < depth; k++) {
                 sum += (uint32_t)(x[k] * weights[k]);
             }

@@ -45,6 +45,7 @@
     static inline void raot_column_blocks_##N(int16_t *to, const T *from, int32_t count, \
                                               int32_t step) \
     { \
+        /*@ loop unroll 4096; */                     \
         for (int32_t i = 0; i < 8 * count; i += 2) { \
             raot_pair_store(to + i, raot_pair_lower((uint32_t)from[0], (uint32_t)from[step])); \
             from += i + 2 < 8 * count ? 2 * step : 0; \
@@ -57,6 +58,7 @@
     static inline void raot_column_pairs_##N(int16_t *to, const T *from, int32_t count, \
                                              int32_t step) \
     { \
+        /*@ loop unroll 4096; */                      \
         for (; step == 1 && count >= 4; count -= 4) { \
             raot_pair_channels_##N(to, to + 2, from); \
             to += 4; \
@@ -68,6 +70,7 @@
             from += count / 8 * 8 * step; \
             count %= 8; \
         } \
+        /*@ loop unroll 4096; */         \
         for (; count >= 2; count -= 2) { \
             raot_pair_store(to, raot_pair_lower((uint32_t)from[0], (uint32_t)from[step])); \
             to += 2; \
@@ -86,6 +89,7 @@
         const int32_t begin = raot_pair_columns(-top, 1, rows); \
         const int32_t most = raot_pair_columns(image_rows - top, 1, rows); \
         const int32_t end = most < begin ? begin : most; \
+        /*@ loop unroll 4096; */                \
         for (int32_t c = 0; c < columns; c++) { \
             const int32_t x = left + c; \
             if (x < 0 || x >= image_columns || begin == end) { \
@@ -100,6 +104,7 @@
                     at++; \
                 } \
                 raot_column_pairs_##N(pairs + at, from, end - at, row_step); \
+                /*@ loop unroll 4096; */          \
                 for (at = end; at < rows; at++) { \
                     pairs[at] = (int16_t)zero; \
                 } \
@@ -199,9 +204,12 @@ RAOT_GATHER_COLUMNS(u8, uint8_t, "ldrb")
         int32_t *sums, const int16_t *pairs, const int8_t *weights, const int32_t *bias, \
         int32_t columns, int32_t rows, int32_t step) \
     { \
+        /*@ loop unroll 4096; */                \
         for (int32_t c = 0; c < columns; c++) { \
+            /*@ loop unroll 4096; */             \
             for (int32_t r = 0; r < rows; r++) { \
                 uint32_t sum = (uint32_t)bias[0]; \
+                /*@ loop unroll 4096; */          \
                 for (int32_t k = 0; k < 9; k++) { \
                     const int16_t *const column = \
                         pairs + (c * step + k / 3) * 2 * RAOT_PAIR_ROWS; \

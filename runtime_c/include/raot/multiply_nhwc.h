@@ -363,9 +363,11 @@ static inline void raot_multiply_two_s8(int32_t *to, const int32_t *w, const int
     /*@ loop unroll 4096; */
     for (; to != end; to += 8) {
         const int8_t *const bytes = (const int8_t *)(w + 8);
+        /*@ loop unroll 4096; */
         for (int32_t n = 0; n < 4; n++) {
             uint32_t first = (uint32_t)w[n];
             uint32_t second = first;
+            /*@ loop unroll 4096; */
             for (int32_t k = 0; k < depth; k++) {
                 const int32_t by = bytes[k / 16 * 64 + n * 16 + k % 16];
                 first += (uint32_t)(by * x[k]);

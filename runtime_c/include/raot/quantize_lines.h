@@ -28,6 +28,7 @@
     static inline void raot_quantize_divided_##suffix(byte *out, const float *x, float scale,    \
                                                       int32_t count, int32_t step, int32_t zero) \
     {                                                                                            \
+        /*@ loop unroll 4096; */                                                                 \
         for (int32_t i = 0; i < count; i++) {                                                    \
             out[i * step] = raot_quantize_##suffix(x[i] / scale, zero);                          \
         }                                                                                        \
@@ -285,7 +286,9 @@ struct raot_quantize_lines_from {
 #define RAOT_QUANTIZE_LINES(suffix, byte, narrow, NARROW)    \
     RAOT_QUANTIZE_SETUP                                      \
     RAOT_QUANTIZE_SHORT_LINES(suffix, byte)                  \
+    /*@ loop unroll 4096; */                                 \
     for (int32_t j = lines; j > 0; j--) {                    \
+        /*@ loop unroll 4096; */                             \
         for (int32_t first = 0; first < count;) {            \
             RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW) \
         }                                                    \

@@ -208,6 +208,7 @@ static inline uint32_t raot_scale_limited(float *out, const int32_t *sums, int l
 #endif
 
 #define RAOT_SCALE_LINE(FROM, START, SUM) \
+    /*@ loop unroll 4096; */              \
     for (int32_t i = 0; i < count; i++) { \
         out[i * step] = SUM(sums[i]);     \
     }
@@ -252,6 +253,7 @@ raot_scale_lines_f32_unpacked(float *out, const int32_t *sums, const float *scal
         return;
     }
 #endif
+    /*@ loop unroll 4096; */
     for (int32_t j = lines; j > 0; j--) {
         RAOT_SCALE_LINE(0, 0, RAOT_SCALE_LINE_SUM)
         if (j > 1) {
@@ -273,6 +275,7 @@ __attribute__((noinline, unused)) static void raot_scale_lines_from_f32_unpacked
     const float *by, int32_t lines, int32_t count, int32_t line_step, int32_t step,
     int32_t sum_line, int32_t scale_step, int32_t bias_step, int32_t start_step)
 {
+    /*@ loop unroll 4096; */
     for (int32_t j = lines; j > 0; j--) {
         RAOT_SCALE_LINE(1, *start, RAOT_SCALE_LINE_SUM_FROM)
         if (j > 1) {
@@ -334,7 +337,9 @@ raot_scale_nhwc(float *out, const int32_t *sums, const int32_t *start, const flo
         bias += 4 * bias_step;
     }
 #else
+    /*@ loop unroll 4096; */
     for (int32_t p = 0; p < positions; p++) {
+        /*@ loop unroll 4096; */
         for (int32_t n = 0; n < channels; n++) {
             const int32_t at = p / 2 * pair + n / 4 * 8 + p % 2 * 4 + n % 4;
             out[p * out_step + n * channel_step] = raot_scale_sum_from(
