@@ -183,18 +183,25 @@ NETS = {
           c = Resize<mode="cubic", antialias=1>(l, , half)
           r = Resize<coordinate_transformation_mode="asymmetric", nearest_mode="floor">(c, , two)
           y = Conv<pads=[1,1,1,1]>(r, w10) }""",
+    "skipped": """
+        { a = Conv<pads=[1,1,1,1]>(x, w11)
+          p = Relu(a)
+          c = Conv<pads=[1,1,1,1]>(p, w12)
+          d = Concat<axis=1>(c, p)
+          y = Conv<pads=[1,1,1,1]>(d, w13) }""",
     "result": """
         { a = Conv(x, w7)
           p = Relu(a)
           y = Conv<pads=[1,1,1,1], group=20>(p, w1) }""",
 }
 LAST = {"narrow": {"a", "p"}, "normalized": {"f"}, "result": set[str](),
-        "resized": {"p", "l", "c", "r"}}  # fmt: skip
+        "resized": {"p", "l", "c", "r"}, "skipped": {"p", "c", "d"}}  # fmt: skip
 SHAPES = {
     "w0": (20, 4, 3, 3), "b0": (20,), "w1": (20, 1, 3, 3), "w2": (20, 20, 1, 1), "b2": (20,),
     "w3": (36, 20, 3, 3), "w4": (40, 2, 2, 3), "w5": (24, 40, 3, 1), "w6": (17, 48, 3, 3),
     "w7": (20, 4, 1, 1), "w8": (5, 20, 1, 1), "w9": (20, 1, 7, 7),
-    "w10": (5, 20, 3, 3), "v0": (20,), "v1": (20,), "v2": (20, 40), "v3": (40, 20),
+    "w10": (5, 20, 3, 3), "w11": (20, 4, 3, 3), "w12": (16, 20, 3, 3), "w13": (18, 36, 3, 3),
+    "v0": (20,), "v1": (20,), "v2": (20, 40), "v3": (40, 20),
 }  # fmt: skip
 
 

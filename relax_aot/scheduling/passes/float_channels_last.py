@@ -276,17 +276,17 @@ def _sampled(stmt: Stmt, images: set[str]) -> set[str]:
     found = [place for place in _places((stmt,)) if place.buffer.name in images]
     held = {inner.name for inner in walk((stmt,)) if isinstance(inner, Bind)}
     wide = [place for place in found if any(dim != 1 for dim in place.buffer.shape[2:])]
-    stored, *read = (
-        [_symbols(place.index[2:]) for place in wide if isinstance(place, kind)]
+    stored, read = (
+        [
+            frozenset[str]().union(*(dim.symbols for dim in place.index[2:]))
+            for place in wide
+            if isinstance(place, kind)
+        ]
         for kind in (Store, Load)
     )
     moving = set().union(*stored)
-    apart = any(names & held or moving - names for names in read[0])
+    apart = any(names & held or moving - names for names in read)
     return {place.buffer.name for place in found} if apart else set()
-
-
-def _symbols(dims: Sequence[Dim]) -> frozenset[str]:
-    return frozenset().union(*(dim.symbols for dim in dims))
 
 
 def _innermost(stmt: Stmt, images: set[str]) -> set[str]:
@@ -314,14 +314,12 @@ def _innermost(stmt: Stmt, images: set[str]) -> set[str]:
 
 
 def _channel(leaf: Sequence[Stmt], images: set[str]) -> str | None:
-    """The variable that is the index of axis 1 in every access to an image; None where there is no
-    such."""
+    """The variable that every access to an image counts axis 1 by, from its first channel or from
+    another one; None where there is no such."""
     channels = {place.index[1] for place in _places(leaf) if place.buffer.name in images}
-    if len(channels) != 1:
-        return None
-    (channel,) = channels
-    names = channel.symbols
-    return next(iter(names)) if len(names) == 1 and channel == Dim.of(next(iter(names))) else None
+    names = {name for channel in channels for name in channel.symbols}
+    counted = all((channel - Dim.of(name)).is_constant for channel in channels for name in names)
+    return names.pop() if len(names) == 1 and counted else None
 
 
 def _places(leaf: Sequence[Stmt]) -> Iterator[Load | Store]:
@@ -356,7 +354,8 @@ def _elements(stmt: For, names: Collection[str], bounds: Bounds) -> Stmt:
     if found is None:
         return stmt
     last = {p.index[-1] for p in _places(found.leaf) if p.buffer.name in names}
-    inner = [lp for lp in found.loops if Dim.of(lp.variable) in last]
+    counted = {name for dim in last for name in dim.symbols if (dim - Dim.of(name)).is_constant}
+    inner = [lp for lp in found.loops if lp.variable in counted]
     loops = [lp for lp in found.loops if lp not in inner] + inner
     return _nested(loops, found.leaf)
 
