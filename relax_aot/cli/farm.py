@@ -102,7 +102,9 @@ def _entries(model: str) -> Iterator[tuple[Path, dict[str, Any]]]:
         return
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise FarmError(f"cannot read the list {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FarmError(f"cannot read the list {path}: {error}") from None
     entries = data.get("model")
     if not isinstance(entries, list) or set(data) != {"model"}:

@@ -59,7 +59,8 @@ def check_names(options: ImportOptions, inputs: Collection[str], outputs: Collec
     for option, chosen in (("--fix", options.fix), ("--state", options.state)):
         for name in chosen:
             if name not in inputs:
-                raise ModelError(f"{option} {name}: {no_such('input', name, inputs)}")
+                also = f"; --bound {name}=8..8 fixes a size to 8" if option == "--fix" else ""
+                raise ModelError(f"{option} {name}: {no_such('input', name, inputs)}{also}")
     for name, output in options.state.items():
         if name in options.fix:
             raise ModelError(f"input {name!r} cannot be both fixed and a state")

@@ -62,7 +62,9 @@ def read_table(source: Path) -> list[Block]:
             if missing:
                 raise TableError(f"{source}: column {missing[0]!r} is missing; need {COLUMNS}")
             blocks = [_block(source, number, row) for number, row in enumerate(reader, 2)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise TableError(f"cannot read {source}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
         raise TableError(f"cannot read {source}: {error}") from None
     if len({b.name for b in blocks}) != len(blocks):
         raise TableError(f"{source}: an id stands twice")

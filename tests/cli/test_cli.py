@@ -114,6 +114,18 @@ def test_a_bound_of_another_size_is_named_with_the_missing_one(tmp_path: Path) -
     refused(done, 2, "--bound n=128", "No input has a size length.")
 
 
+def test_a_size_that_is_fixed_as_an_input_says_how_sizes_are(tmp_path: Path) -> None:
+    done = relax_aot("compile", GESTURE, "--bound", "n=9", "--fix", "n=4", "-o", "out",
+                     folder=tmp_path)  # fmt: skip
+    refused(done, 2, "has no input 'n', its inputs are motion", "--bound n=8..8 fixes a size")
+
+
+def test_a_missing_table_is_named_once(tmp_path: Path) -> None:
+    done = relax_aot("plan", "none.csv", folder=tmp_path)
+    refused(done, 2, "cannot read none.csv: No such file or directory")
+    assert done.stderr.count("none.csv") == 1
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
