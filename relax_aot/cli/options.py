@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import numpy as np
 from click.core import ParameterSource
 from numpy.typing import NDArray
 
 from relax_aot.driver import Options
 from relax_aot.errors import RelaxAotError
+from relax_aot.frontends.arrays import read_npz
 from relax_aot.frontends.bounds import checked_range
 from relax_aot.frontends.text.parts import has_parts
 from relax_aot.quantization.choice import CLI, choice_of
@@ -196,7 +196,6 @@ def read_inputs(texts: Sequence[str], option: str = "--inputs") -> dict[str, Arr
 
 def _npz(path: Path, text: str) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {key: stored[key] for key in stored.files}
-    except (OSError, ValueError, EOFError, AttributeError) as error:
+        return read_npz(path)
+    except ValueError as error:
         raise UsageError(f"{text}: cannot read {path} as .npz: {error}") from None

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.errors import RelaxAotError
+from relax_aot.frontends.arrays import read_npz
 from relax_aot.ir.types import DType
 
 Array = NDArray[Any]
@@ -97,9 +98,8 @@ def rows_json(rows: Sequence[FloatRow]) -> list[dict[str, Any]]:
 def read_labels(path: Path) -> Array:
     """Whole numbers, one for each sample: the array `labels`, or the only one."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, AttributeError) as error:
+        arrays = read_npz(path)
+    except ValueError as error:
         raise LabelError(f"--labels {path}: cannot read it as .npz: {error}") from None
     if KEY not in arrays and len(arrays) != 1:
         raise LabelError(f"--labels {path} has no array {KEY!r}, only {sorted(arrays)}")

@@ -20,6 +20,7 @@ from relax_aot.emulation.cycles import can_estimate
 from relax_aot.emulation.serial_line import BAUD, on_port
 from relax_aot.errors import RelaxAotError
 from relax_aot.evaluation.reference import KernelResults
+from relax_aot.frontends.arrays import read_npz
 from relax_aot.ir.graph import Module
 from relax_aot.progress import finished, step
 from relax_aot.project import Project
@@ -472,9 +473,8 @@ def _answers_of(
 
 def _stored(path: str, interface: Interface, count: int) -> list[dict[str, Array]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {k: file[k] for k in file.files}
-    except (OSError, ValueError) as error:
+        arrays = read_npz(Path(path))
+    except ValueError as error:
         raise ReferenceFailed(f"cannot read {path} as .npz: {error}") from None
     results: list[dict[str, Array]] = [{} for _ in range(count)]
     for port in interface.outputs:

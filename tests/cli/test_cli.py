@@ -120,6 +120,24 @@ def test_a_size_that_is_fixed_as_an_input_says_how_sizes_are(tmp_path: Path) -> 
     refused(done, 2, "has no input 'n', its inputs are motion", "--bound n=8..8 fixes a size")
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (None, "No such file or directory"),
+        (b"hello", "it is no .npz file"),
+        (b"PK\3\4 hello", "it is damaged"),
+        (b"cut", "it is damaged"),
+    ],
+)
+def test_samples_that_cannot_be_read(data: bytes | None, said: str, tmp_path: Path) -> None:
+    whole = (GESTURE.parent / "gesture_samples.npz").read_bytes()
+    if data is not None:
+        (tmp_path / "x.npz").write_bytes(whole[:3000] if data == b"cut" else data)
+    bounds = ("--bound", "n=9", "--quantize", "int8", "--calibrate", "x.npz")
+    done = relax_aot("compile", GESTURE, *bounds, "-o", "out", folder=tmp_path)
+    refused(done, 2, "x.npz", said)
+
+
 def test_a_missing_table_is_named_once(tmp_path: Path) -> None:
     done = relax_aot("plan", "none.csv", folder=tmp_path)
     refused(done, 2, "cannot read none.csv: No such file or directory")

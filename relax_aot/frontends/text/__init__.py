@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from relax_aot.frontends import ImportOptions, ModelError
+from relax_aot.frontends.arrays import read_npz
 from relax_aot.frontends.bounds import WrongBound
 from relax_aot.frontends.growth import (
     check_windows,
@@ -165,9 +166,8 @@ def data_beside(path: Path) -> dict[str, Array]:
     for candidate in (path.with_suffix(".npz"), path.with_name(SHARED_DATA)):
         if candidate.is_file():
             try:
-                with np.load(candidate, allow_pickle=False) as stored:
-                    return {name.removeprefix(KEY): stored[name] for name in stored.files}
-            except (OSError, ValueError, EOFError) as error:
+                return {name.removeprefix(KEY): a for name, a in read_npz(candidate).items()}
+            except ValueError as error:
                 raise ModelError(f"cannot read {candidate} as .npz: {error}") from None
     return {}
 
