@@ -253,6 +253,7 @@ raot_strip_rows(const int32_t bits, const int32_t half, const int32_t rows,
     const uint8_t *packed = strip->packed;
     float *weights = strip->weights;
     const float *scales = strip->scales;
+    const raot_lanes zeros = {0};
     raot_lanes kept[RAOT_STRIP_HIGH][RAOT_TILE_COLUMNS / RAOT_LANES];
     raot_lanes total[RAOT_STRIP_HIGH][RAOT_TILE_COLUMNS / RAOT_LANES];
 
@@ -262,7 +263,7 @@ raot_strip_rows(const int32_t bits, const int32_t half, const int32_t rows,
         for (int32_t w = 0; w < wide; w++) {
             total[r][w] = raot_lanes_load(&sums[r * RAOT_TILE_COLUMNS + w * RAOT_LANES]);
             kept[r][w] = partial == NULL
-                             ? (raot_lanes){0}
+                             ? zeros
                              : raot_lanes_load(&partial[r * RAOT_TILE_COLUMNS + w * RAOT_LANES]);
         }
     }

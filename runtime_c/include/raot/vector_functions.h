@@ -141,7 +141,7 @@ static inline float raot_exp_belowf(float x, float peak)
     const float difference = x - peak;
     uint32_t shifted;
     const float r = raot_reducef(difference < low ? low : difference, &shifted);
-    const float scale = raot_of_bitsf((shifted << 23) + (191u << 23));
+    const float scale = raot_of_bitsf((shifted << 23) + 0x5f800000u);
 
     return raot_fmaf(raot_exp_smallf(r), scale, scale) * 5.421010862427522e-20f;
 }
@@ -162,7 +162,7 @@ static inline float raot_sigmoid_of_allf(float x)
     const float least = raot_of_bitsf(raot_bitsf(x) | 0x80000000u);
     uint32_t shifted;
     const float r = raot_reducef(raot_of_bitsf(bounded ^ 0x80000000u), &shifted);
-    const float power = raot_of_bitsf((shifted << 23) + (63u << 23));
+    const float power = raot_of_bitsf((shifted << 23) + 0x1f800000u);
     const float scale = least < power ? power : least;
     const float t = raot_exp_smallf(r);
     const float high = scale + one;
