@@ -106,9 +106,11 @@ static inline int32_t raot_gate_fixed(int32_t steps)
     return __smlabb(word, inside, word);
 #else
     const int32_t inside = raot_clamp_i32(steps, -0x400000, 0x3fffff);
-    const int32_t word = (int32_t)raot_gate_words()[(uint32_t)inside >> 15 & 255u];
+    const uint32_t word = raot_gate_words()[(uint32_t)inside >> 15 & 255u];
+    const int32_t change = (int16_t)word * (int16_t)inside;
 
-    return word + (int16_t)word * (int16_t)inside;
+    /* No sum overflows, but an analysis that joins all words of the table finds that it does. */
+    return (int32_t)(word + (uint32_t)change);
 #endif
 }
 
@@ -151,12 +153,13 @@ static inline float raot_gate_sigmoidf(float x)
 
 static inline float raot_gate_tanhf(float x)
 {
-    int32_t middle = RAOT_GATE_MIDDLE;
+    uint32_t middle = RAOT_GATE_MIDDLE;
 
 #if defined(RAOT_GATES_VFP)
     __asm("" : "+r"(middle)); /* which is no immediate operand */
 #endif
-    return raot_gate_tanh_of(raot_gate_fixed(raot_gate_tanh_steps(x)) - middle);
+    return raot_gate_tanh_of(
+        (int32_t)((uint32_t)raot_gate_fixed(raot_gate_tanh_steps(x)) - middle));
 }
 
 /*

@@ -443,8 +443,10 @@ __attribute__((noinline, unused)) static void
 raot_multiply_nhwc_s8(int32_t *sums, const int32_t *weights, const int8_t *rows, int32_t groups,
                       int32_t depth, int32_t positions, int32_t row_step)
 {
-    int32_t left = positions;
+    int32_t left;
 
+    /*@ split positions; */
+    left = positions;
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
     if (positions > 1) {
         const struct raot_multiply_pairs sizes = {32 * groups, (depth + 15) / 16, positions / 2,
@@ -455,7 +457,6 @@ raot_multiply_nhwc_s8(int32_t *sums, const int32_t *weights, const int8_t *rows,
         left = positions % 2;
     }
 #else
-    /*@ split positions; */
     /*@ loop unroll 4096; */
     for (; left > 1; left -= 2) {
         raot_multiply_two_s8(sums, weights, rows, rows + row_step, sums + 8 * groups, depth);
