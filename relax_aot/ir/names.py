@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.ir.loops import (
     Assign,
     Bind,
+    Buffer,
     Declare,
     Expr,
     For,
@@ -83,3 +85,20 @@ def rename_indices(kernel: Kernel, taken: frozenset[str]) -> Kernel:
         names[name] = unused_name(name, used | taken)
         used.add(names[name])
     return replace(kernel, body=renamed(kernel.body, names))
+
+
+def names_of(module: Module) -> set[str]:
+    """The names of all values and constants."""
+    values = {v.name for f in module.functions for v in f.params}
+    values |= {v.name for f in module.functions for line in f.body for v in line.outs}
+    return values | {constant.name for constant in module.constants}
+
+
+def scratch_of(line: Call, buffers: Iterable[Buffer], names: set[str]) -> tuple[Var, ...]:
+    """Values for scratch buffers of a call; `names` are taken, and get those of the values."""
+    made = []
+    for buffer in buffers:
+        name = unused_name(f"{line.outs[0].name}.{buffer.name}", names)
+        names.add(name)
+        made.append(Var(name, buffer.type))
+    return tuple(made)

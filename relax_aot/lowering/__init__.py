@@ -16,9 +16,9 @@ from typing import Any
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.graph import FORMS, Call, Constant, Function, Module, Var, attr_symbols, attrs_of
 from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load, Number, expressions, parts, walk
-from relax_aot.ir.names import unused_name
+from relax_aot.ir.names import names_of, scratch_of, unused_name
 from relax_aot.ir.rewrite import map_exprs
-from relax_aot.ir.types import Ref, TensorType
+from relax_aot.ir.types import Ref
 from relax_aot.lowering.divided_calls import one_part
 from relax_aot.lowering.growing import at_capacity
 from relax_aot.lowering.index_checks import check_then_trust
@@ -35,6 +35,7 @@ def lower(module: Module) -> Module:
     names = {kernel.name for kernel in module.kernels}
     naming = Naming(frozenset(s.name for s in module.symbols)) if module.replaceable else None
     module = _own_results(module)
+    values = names_of(module)
     for function in module.functions:
         body: list[Call] = []
         for call in function.body:
@@ -45,7 +46,8 @@ def lower(module: Module) -> Module:
             else:
                 kernel, lowered = _lower_call(call, module.constant_table, names, naming)
                 kernels.append(kernel)
-                body.append(lowered)
+                scratch = scratch_of(lowered, kernel.scratch, values)
+                body.append(replace(lowered, outs=(*lowered.outs, *scratch)))
         results = tuple(_result_name(v, body) for v in function.results)
         functions.append(replace(function, body=tuple(body), results=results))
     result = replace(
@@ -133,11 +135,8 @@ def _lower_call(
     own = tuple(role for role, arg in zip(roles, call.args, strict=True) if arg is not None)
     kernel, args = _inline_scalars(kernel, call.inputs, constants, own, naming)
     kernel, args = _drop_unread(kernel, args)
-    scratch = tuple(
-        Var(f"{call.outs[0].name}.{b.name}", TensorType(b.dtype, b.shape)) for b in kernel.scratch
-    )
     given = attrs_of({"kernel": Ref(kernel.name)})
-    return kernel, Call(call.outs + scratch, "call_kernel", args, given, call.origin)
+    return kernel, Call(call.outs, "call_kernel", args, given, call.origin)
 
 
 def _buffer(var: Var, taken: set[str]) -> Buffer:

@@ -13,6 +13,7 @@ import numpy as np
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Array, Call, Constant, Function, Module, Var
 from relax_aot.ir.loops import For, If, Kernel, Let, Load, Micro, Stmt, expressions, walk
+from relax_aot.ir.names import names_of, scratch_of
 from relax_aot.ir.rewrite import rewrite_module
 from relax_aot.ir.types import DType, TensorType, shape_of
 from relax_aot.scheduling.contraction import (
@@ -29,7 +30,6 @@ from relax_aot.scheduling.grouped import grouped_of
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.room import room_of
-from relax_aot.scheduling.scratch import names_of, scratch_of
 from relax_aot.scheduling.strategies.byte_rows import byte_rows
 from relax_aot.scheduling.strategies.f32_calls import calls
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles

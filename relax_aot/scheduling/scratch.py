@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from relax_aot.ir.graph import Call, Function, Module, Var
-from relax_aot.ir.loops import Buffer, Kernel
-from relax_aot.ir.names import unused_name
+from relax_aot.ir.graph import Call, Function, Module
+from relax_aot.ir.loops import Kernel
+from relax_aot.ir.names import names_of, scratch_of
 from relax_aot.ir.rewrite import rewrite_module
 
 
@@ -36,20 +36,3 @@ def with_kernels(module: Module, kernels: Mapping[str, Kernel]) -> Module:
 
     changed = tuple(kernels.get(kernel.name, kernel) for kernel in module.kernels)
     return replace(rewrite_module(module, call), kernels=changed)
-
-
-def names_of(module: Module) -> set[str]:
-    """The names of all values and constants."""
-    values = {v.name for f in module.functions for v in f.params}
-    values |= {v.name for f in module.functions for line in f.body for v in line.outs}
-    return values | {constant.name for constant in module.constants}
-
-
-def scratch_of(line: Call, buffers: Iterable[Buffer], names: set[str]) -> tuple[Var, ...]:
-    """Values for scratch buffers of a call; `names` are taken, and get those of the values."""
-    made = []
-    for buffer in buffers:
-        name = unused_name(f"{line.outs[0].name}.{buffer.name}", names)
-        names.add(name)
-        made.append(Var(name, buffer.type))
-    return tuple(made)

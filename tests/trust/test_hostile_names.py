@@ -22,6 +22,7 @@ from relax_aot.emit.c_names import Names
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.bounds import MissingBound
 from relax_aot.project.packaging import NAMES
+from tests.models.onnx_text import model_of
 
 BOMB = "RAOT_INJECTED"
 PIECES = (
@@ -187,6 +188,15 @@ def test_the_same_words_under_other_roles_do_not_clash(tmp_path: Path) -> None:
         ["sh", "-c", "gcc *.c -lm && ./a.out"], cwd=at, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[:1000]
+
+
+def test_a_value_may_be_called_like_working_memory() -> None:
+    """The rest of the matrix of a determinant y is y.rest."""
+    model = model_of("g (float[3, 3] x) => (float y, float[3, 3] u)", "y = Det(x)\nu = Sin(x)", {})
+    model.graph.node[1].output[0] = model.graph.output[1].name = "y.rest"
+    plan = driver.compile_model(model, "host", Options()).plan
+    values = [var.name for call in plan.module.main.body for var in call.outs]
+    assert "y.rest" in values and len(values) == len(set(values))
 
 
 @pytest.mark.parametrize("header", ["stdint.h", "stddef.h", "string.h", "math.h"])
