@@ -63,9 +63,11 @@ cache_option = click.option(
     help="window: layers with a sliding window keep the tokens that it sees. whole: all tokens.",
 )
 
+CACHE_TYPES = ("f32", "f16", "int8", "int16x8")
+
 cache_type_option = click.option(
     "--cache-type",
-    type=click.Choice(["f32", "f16", "int8", "int16x8"]),
+    type=click.Choice(CACHE_TYPES),
     default="f32",
     help="How caches store numbers. int8: with one scale for each token and head. int16x8: the"
     " same, and attention multiplies them by integers.",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `perplexity`: what the quantization of a language model costs on a text."""
+"""The command `perplexity`: what the quantization of weights and caches costs on a text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from relax_aot.cli.output import write_json
-from relax_aot.cli.parameters import WEIGHTS_ALONE, json_option
+from relax_aot.cli.parameters import CACHE_TYPES, WEIGHTS_ALONE, json_option
 from relax_aot.cli.types import FILES
 from relax_aot.errors import RelaxAotError
 
@@ -24,6 +24,13 @@ from relax_aot.errors import RelaxAotError
     multiple=True,
     help="Also with weights of this form. Repeatable.",
 )
+@click.option(
+    "--cache-type",
+    "caches",
+    type=click.Choice(CACHE_TYPES),
+    multiple=True,
+    help="Also with keys and values that are stored so. Repeatable.",
+)
 @click.option("--context", type=int, metavar="N", help="Tokens that are read together.")
 @click.option("--chunk", type=int, default=64, metavar="N", help="Most tokens of one prefill.")
 @json_option
@@ -31,14 +38,16 @@ def perplexity(
     model: str,
     text: str,
     forms: tuple[str, ...],
+    caches: tuple[str, ...],
     context: int | None,
     chunk: int,
     json_file: str | None,
 ) -> None:
     """Measure how well the language model MODEL predicts TEXT.
 
-    It runs on this machine. The perplexity is that of the weights as they are stored, then with
-    each --quantize. Lower is better; a model that knows nothing has that of its number of tokens.
+    It runs on this machine. The perplexity is that of the weights as they are stored and of caches
+    of float32, then with each --quantize and each --cache-type. Lower is better; a model that
+    knows nothing has that of its number of tokens.
     """
     import numpy as np
 
@@ -61,33 +70,36 @@ def perplexity(
         raise RelaxAotError(f"cannot read {text}: {error.strerror}") from None
     tokenizer = HostTokenizer(tables)
     tokens = tokenizer.encode(content, frame=False)
-    sources = entries_of(model, context, chunk, "all")
-    entry = sources["prefill"]
-    words = entry.shape.words
-    if tokens.max(initial=-1) >= words:
-        raise RelaxAotError(
-            f"{text} has the token {tokens.max()}, but {model} is a model of {words} words"
-        )
     first = np.array(tables.before, np.int32)
-    parts = parts_of(tokens, first, entry.context)
     rows = []
-    for form in (None, *forms):
-        options = driver.Options(name="model", quantize=Choice(form) if form else None)
-        entries = driver.load_entries(sources, options)
-        project = driver.compile_entries(entries, load_board("host"), options)
-        result = measured(entries_host(project), parts, first.size, entry.chunk or 1)
-        rows.append({
-            "weights": form or "as stored", "bytes": project.const_bytes,
-            "tokens": result.tokens, "perplexity": result.value,
-        })  # fmt: skip
+    for stored in ("f32", *(name for name in caches if name != "f32")):
+        sources = entries_of(model, context, chunk, "all", cache_type=stored)
+        entry = sources["prefill"]
+        words = entry.shape.words
+        if tokens.max(initial=-1) >= words:
+            raise RelaxAotError(
+                f"{text} has the token {tokens.max()}, but {model} is a model of {words} words"
+            )
+        parts = parts_of(tokens, first, entry.context)
+        for form in (None, *forms):
+            options = driver.Options(name="model", quantize=Choice(form) if form else None)
+            entries = driver.load_entries(sources, options)
+            project = driver.compile_entries(entries, load_board("host"), options)
+            result = measured(entries_host(project), parts, first.size, entry.chunk or 1)
+            rows.append({
+                "weights": form or "as stored", "bytes": project.const_bytes, "caches": stored,
+                "tokens": result.tokens, "perplexity": result.value,
+            })  # fmt: skip
     if json_file:
         write_json([row | {"perplexity": _finite(row["perplexity"])} for row in rows], json_file)
     if json_file != "-":
-        click.echo(f"{'weights':10}  {'bytes':>13}  {'tokens':>9}  {'perplexity':>10}")
+        click.echo(
+            f"{'weights':10}  {'bytes':>13}  {'caches':7}  {'tokens':>9}  {'perplexity':>10}"
+        )
         for row in rows:
             click.echo(
-                f"{row['weights']:10}  {row['bytes']:13,}  {row['tokens']:9,}"
-                f"  {row['perplexity']:10.4f}"
+                f"{row['weights']:10}  {row['bytes']:13,}  {row['caches']:7}"
+                f"  {row['tokens']:9,}  {row['perplexity']:10.4f}"
             )
 
 

@@ -63,6 +63,22 @@ def test_perplexity_is_that_of_float64(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_caches_of_each_type_are_measured(folder: Path) -> None:
+    command = ["perplexity", str(folder), str(folder / "text.txt"), "--context", str(CONTEXT)]
+    command += ["--cache-type", "f16", "--cache-type", "int8", "--json", "-"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)
+    assert [row["caches"] for row in rows] == ["f32", "f16", "int8"]
+    _, loss = expected(folder)
+    plain, half, byte = (abs(np.log(row["perplexity"]) - loss) / loss for row in rows)
+    assert plain < 1e-6
+    # The rounding of a key or value: 2^-11 of it; 1/254 of the greatest of its row.
+    assert 1e-8 < half < 1e-4
+    assert half < byte < 1e-2
+
+
+@pytest.mark.slow
 def test_text_of_python_is_that_of_the_package(folder: Path) -> None:
     ours = HostTokenizer(read_tokenizer(folder))
     theirs = Tokenizer.from_file(str(folder / "tokenizer.json"))
