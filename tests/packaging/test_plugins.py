@@ -65,12 +65,14 @@ OP = "from relax_aot.ops.softmax import OP as SOFTMAX\nfrom dataclasses import r
 GOOD_OP = OP + "OP = replace(SOFTMAX, name='mine')\n"
 
 
-def message_of(group: str) -> str:
+def message_of(group: str, folder: Path) -> str:
     """The error of something that only the group's missing entry could provide."""
+    model = folder / "model.missing"
+    model.touch()
     needs: dict[str, Callable[[], object]] = {
         "ops": lambda: all_ops()["missing"],
         "passes": transforms.pipeline,
-        "frontends": lambda: rx.load("model.missing"),
+        "frontends": lambda: rx.load(model),
         "onnx": lambda: rx.load(foreign("Missing"), bounds={"n": 4}),
         "boards": lambda: load_board("entry"),
     }
@@ -108,10 +110,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_needs_a_broken_plugin_fails_with_its_name(case: str, install: Install) -> None:
+def test_what_needs_a_broken_plugin_fails_with_its_name(
+    case: str, install: Install, tmp_path: Path
+) -> None:
     group, text, message = WRONG[case]
     install("one", group, text)
-    said = message_of(group)
+    said = message_of(group, tmp_path)
     assert message in said
     assert f"package one 1.0 (relax_aot.{group}: entry = plug_one)" in said
 
