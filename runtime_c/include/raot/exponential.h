@@ -52,7 +52,7 @@ RAOT_EXP_FAR float raot_exp_farf(float x)
 static inline float raot_expf(float x)
 {
 #if defined(RAOT_EXP_BRANCHES)
-    if (raot_exp_is_near(x)) {
+    if (raot_exp_is_near(x) != 0) {
         struct raot_pairf part;
         const int32_t n = raot_exp_partsf(x, &part);
 
