@@ -54,7 +54,9 @@ def quantize(
         if not count:
             reasons = "".join(f"; {name}: {why}" for name, why in left.items())
             raise QuantizeError(
-                f"the model has no product with constant weights of floats{reasons}"
+                f"the model has no matrix product or recurrent layer with constant weights of"
+                f" floats, and {choice.kind} quantizes no others; int8 quantizes convolutions of"
+                f" f32 models, too{reasons}"
             )
         return changed, Quantized(choice.kind, left=left)
     samples = _samples(module, arrays)
@@ -63,8 +65,10 @@ def quantize(
         changed, ranges(changed, samples, choice.calibration), kept, symmetric=choice.symmetric
     )
     if not inserted.quantized and not recurrent.quantized:
+        halves = any(v.type.dtype.is_half for f in module.functions for c in f.body for v in c.outs)
+        way = "; values of half precision have none: convert the model to f32" if halves else ""
         raise QuantizeError(
-            "no operator of the model has an integer form, or all are kept in float"
+            f"no operator of the model has an integer form, or all are kept in float{way}"
         )
     layers, spoiling = noise(module, inserted, samples, changed, recurrent.quantized)
     return inserted.module, Quantized(choice.kind, layers, spoiling, recurrent.left)

@@ -58,9 +58,7 @@ class Layers:
     def call(self, call: Call) -> Call:
         """The call with quantized weights; one that has none as it is."""
         if call.op == "cast" and call.out.type.dtype is DType.F32 and not self.weights.group:
-            found = self.constants.get(call.inputs[0].name)
-            if found is not None and found.type.dtype.is_half:
-                self.widened[call.out.name] = np.asarray(found.data).astype(np.float32)
+            self.widen(call.inputs[0], call.out)
         if call.op not in OPS:
             return call
         names = dict(zip(float_names(call.op), call.args, strict=False))
@@ -70,6 +68,12 @@ class Layers:
             return call
         self.quantized.append(call.outs[0].name)
         return self._quantized(call, names)
+
+    def widen(self, half: Var, wide: Var) -> None:
+        """Reads a constant of half precision under the name of its values in f32."""
+        found = self.constants.get(half.name)
+        if found is not None and found.type.dtype.is_half:
+            self.widened[wide.name] = np.asarray(found.data).astype(np.float32)
 
     def _problem(self, call: Call, names: dict[str, Var | None]) -> str:
         if call.outs[0].type.dtype is not DType.F32:

@@ -27,7 +27,7 @@ from relax_aot.quantization.blocks import (
     quantized_rows,
     sums_of_blocks,
 )
-from relax_aot.quantization.recurrent import Layers, Weights
+from relax_aot.quantization.recurrent import OPS, Layers, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,8 @@ class _Work:
 
     def call(self, call: Call) -> tuple[Call, ...]:
         """What stands for a product with constant weights; another call as it is."""
-        if self.layers is not None and (changed := self.layers.call(call)) is not call:
-            self.count += 1
-            return (changed,)
+        if self.layers is not None and call.op in OPS:
+            return self._layer(call, self.layers)
         if self.kind.form:
             if call.op == "cast" and call.inputs[0].name in self.wide:
                 return _renamed(self.wide[call.inputs[0].name], call)
@@ -122,6 +121,30 @@ class _Work:
             pair = outs[number], term
             calls.append(Call((outs[number + 1],), "add", pair, (), call.origin))
         return tuple(calls)
+
+    def _layer(self, call: Call, layers: Layers) -> tuple[Call, ...]:
+        """A recurrent layer with quantized weights; one of half precision is computed in f32."""
+        wide, before, after = call, list[Call](), list[Call]()
+        if call.outs[0].type.dtype.is_half:
+            args = list(call.args)
+            for at, arg in enumerate(call.args):
+                if arg is None or not arg.type.dtype.is_half:
+                    continue
+                x = Var(f"{call.outs[0].name}.wide{at}", replace(arg.type, dtype=DType.F32))
+                layers.widen(arg, x)
+                before.append(_cast(arg, x, call))
+                args[at] = x
+            outs = [
+                Var(f"{out.name}.wide", replace(out.type, dtype=DType.F32)) for out in call.outs
+            ]
+            wide = replace(call, outs=tuple(outs), args=tuple(args))
+            after += [_cast(x, out, call) for x, out in zip(outs, call.outs, strict=True)]
+        changed = layers.call(wide)
+        if changed is wide:
+            return (call,)
+        self.count += 1
+        read = {arg.name for arg in changed.inputs}
+        return (*(cast for cast in before if cast.out.name in read), changed, *after)
 
     def _widened(self, call: Call) -> tuple[Call, ...] | None:
         """A product of values of half precision, computed in f32; None where it is another call."""

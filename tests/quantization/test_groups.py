@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import relax_aot as rx
 from relax_aot import driver
 from relax_aot.ir.loops import Micro, walk
-from relax_aot.quantization import Choice
+from relax_aot.quantization import Choice, QuantizeError
 from relax_aot.quantization.weight_only import KINDS as EVERY
 from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import host_model
@@ -107,6 +107,16 @@ def test_products_of_half_precision(kind: str) -> None:
     weights = halves["w"].astype(np.float32)
     wanted = expected(kind, x.astype(np.float32), in_groups(kind, weights), halves["b"])
     np.testing.assert_allclose(found, wanted, rtol=2**-10, atol=2**-8)
+
+
+@pytest.mark.parametrize(("kind", "way"), [("int8w", "int8 quantizes conv"), ("int8", "to f32")])
+def test_refused_convolutions_of_half_precision(kind: str, way: str) -> None:
+    text = "m (float16[1, 2, 5] x) => (float16[1, 3, 5] y)"
+    model = model_of(text, "y = Conv(x, w)", {"w": np.ones((3, 2, 1), np.float16)})
+    given = {"x": np.ones((1, 1, 2, 5), np.float16)}
+    options = driver.Options(quantize=Choice(kind), calibrate=given if kind == "int8" else {})
+    with pytest.raises(QuantizeError, match=way):
+        driver.compile_model(model, "host", options)
 
 
 def sample(n: int) -> NDArray[np.float32]:

@@ -366,3 +366,28 @@ def test_layers_that_stay_floats_are_named() -> None:
     kept = rx.compile(layers(), bounds=BOUNDS, quantize="int8w", keep_float=["a", "ccc"])
     ops = {call.op for call in kept.built.source_module.main.body}
     assert {"gru", "lstm", "qgru", "qrnn"} <= ops
+
+
+@pytest.mark.parametrize(("name", "kind"), [("GRU", "int8w"), ("LSTM", "int4d")])
+def test_layers_of_half_precision_are_those_of_floats_rounded(name: str, kind: str) -> None:
+    node, tensors = layer(name, "a", 6, 5, peepholes=name == "LSTM")
+    arrays = [numpy_helper.to_array(tensor).astype(np.float16) for tensor in tensors]
+    names = [tensor.name for tensor in tensors]
+    x = np.random.default_rng(3).normal(size=(4, 1, 6)).astype(np.float16)
+    results = []
+    for dtype in (np.float16, np.float32):
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        weights = [
+            numpy_helper.from_array(a.astype(dtype), n) for a, n in zip(arrays, names, strict=True)
+        ]
+        ports = [helper.make_tensor_value_info("x", element, ["t", 1, 6])]
+        outputs = [helper.make_tensor_value_info(n, element, None) for n in node.output]
+        graph = helper.make_graph([node], "layers", ports, outputs, weights)
+        sets = [helper.make_opsetid("", 17)]
+        model = helper.make_model(graph, opset_imports=sets, ir_version=8)
+        options = driver.Options(bounds={"t": (1, MOST)}, quantize=Choice(kind))
+        project = driver.compile_model(model, "host", options)
+        results.append(host_model(project)(x=x.astype(dtype)))
+    halves, floats = results
+    for output, found in halves.items():
+        np.testing.assert_array_equal(found, floats[output].astype(np.float16))
