@@ -330,15 +330,10 @@ SUBJECTS = {
         lambda loop: len(loop.instructions) <= 2.25 * loop.mix["HMMA"],
     ),
     "product f16, vectors of 8 bytes": Subject(
-        matmul("f16", "j, k", 772),
-        matrix_product,
-        lambda loop: len(loop.instructions) <= 2.35 * loop.mix["HMMA"],
+        matmul("f16", "j, k", 772), matrix_product, mostly_hmma
     ),
     "product f16, vectors of 8 bytes, weights by rows": Subject(
-        matmul("f16", "k, j", 772),
-        matrix_product,
-        lambda loop: len(loop.instructions) <= 2.3 * loop.mix["HMMA"],
-        every=True,
+        matmul("f16", "k, j", 772), matrix_product, mostly_hmma, every=True
     ),
     "product f16, left factor transposed": Subject(
         matmul("f16", "j, k", 256)

@@ -157,3 +157,46 @@ def test_decoded_weights_are_those_of_half_precision(kind: str, axes: str, tmp_p
     value, size = x.astype(np.float64) @ decoded, np.abs(x.astype(np.float64)) @ np.abs(decoded)
     error = np.abs(answer.outputs[0].astype(np.float64) - value)
     assert (error <= 2.0**-11 * np.abs(value) + 2.0**-19 * size + 2.0**-25).all()
+
+
+DEPTHS = """
+symbol n in 1..70
+symbol m in 1..80
+kernel @dot_NAME(%x: f16[n, DEPTH], %w: f16[SHAPE]) -> (%y: f16[n, 40]) {
+  for i in 0..n {
+    for j in 0..40 {
+      local sum: f16 = 0.0:f16
+      for k in 0..DEPTH {
+        sum = (sum + (%x[i, k] * %w[INDEX]))
+      }
+      %y[i, j] = sum
+    }
+  }
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axes", ["j, k", "k, j"])
+def test_sums_of_any_number_of_parts(axes: str, tmp_path: Path) -> None:
+    """Known and dynamic, even and odd, with a last part that is whole or not."""
+    random, kernels, jobs = np.random.default_rng(5), list[Kernel](), list[Job]()
+    depths = {"4*m": (1, 8, 9, 16, 17, 24, 25, 32, 41), "260": (0,), "316": (0,)}
+    for number, (depth, sizes) in enumerate(depths.items()):
+        shape = axes.replace("j", "40").replace("k", depth)
+        text = DEPTHS.replace("NAME", str(number)).replace("DEPTH", depth)
+        text = text.replace("SHAPE", shape).replace("INDEX", axes)
+        _, kernel, bounds = device_form(text, matrix_product)
+        assert kernel is not None
+        kernels.append(kernel)
+        for m in sizes:
+            steps = 4 * m or int(depth)
+            x = random.normal(size=(3 if m else 70, steps)).astype(np.float16)
+            w = random.normal(size=(40, steps) if axes == "j, k" else (steps, 40))
+            given = (x, w.astype(np.float16))
+            jobs.append(Job(kernel.name, given, {"n": len(x), "m": m or 1}, seed=m))
+    for job, answer in zip(jobs, Shim(kernels, bounds, tmp_path).run(jobs), strict=True):
+        x, w = (one.astype(np.float64) for one in job.inputs)
+        w = w.T if axes == "j, k" else w
+        error = np.abs(answer.outputs[0].astype(np.float64) - x @ w)
+        most = 2.0**-11 * np.abs(x @ w) + 2.0**-19 * (np.abs(x) @ np.abs(w)) + 2.0**-25
+        assert (error <= most).all(), (job.kernel, job.sizes)

@@ -61,6 +61,8 @@ REACH = 1024
 address."""
 STEP_PAD = 8
 """Floats between steps whose lines are neighbors: four of them are read by eight lanes each."""
+SECTOR = 32
+"""Bytes of a line of a cache that are read at once."""
 FEW = 128
 """Lines that have a padding each."""
 MOST_PLACES = 512
@@ -79,7 +81,8 @@ class Side:
     computed together. `open`: the places of its window that are inside, for each pixel that a lane
     copies (window_bits.py). `places`: for each step, or as many as a thread copies at once or a
     part has, how far ahead of the first one it is, and the bits of its place. `near`: numbers in a
-    distance are parts of instructions, for which addresses are kept from one part to the next."""
+    distance are parts of instructions, for which addresses are kept from one part to the next.
+    `kept`: addresses for one half of shared memory are kept for the other one."""
 
     name: str
     product: Product
@@ -95,6 +98,7 @@ class Side:
     open: Words | None = None
     places: WindowTable | None = None
     near: bool = True
+    kept: bool = True
 
     @property
     def pitch(self) -> Dim:
@@ -255,6 +259,8 @@ class Side:
         if not self.rows:
             wide, high = self.lines // each, self.steps
         group, far = gcd(wide, threads), (ZERO, ZERO)
+        if self._has_near_vectors:
+            group = self._near_group(group, high, threads)
         if high % (threads // group) == 0:  # the chunks of all threads are as far apart
             far = (e // (wide // group) * (threads // group), e % (wide // group) * group * each)
             outer = w.named("outer", thread // group) + far[0]
@@ -263,6 +269,25 @@ class Side:
             outer, inner = w.named("outer", chunk // wide), chunk % wide * each
             inner = w.named("inner", inner)
         return ((outer, inner), far) if self.rows else ((inner, outer), (far[1], far[0]))
+
+    @property
+    def _has_near_vectors(self) -> bool:
+        """Whether a thread copies several vectors of one line, as short ones of known sums. More
+        whole ones take registers that compilers use for addresses of two parts."""
+        plain = type(self) is Side and self.kind.is_half and 0 < self.vector < self.width
+        known = self.shared.shape[0] == 2 and extent(self.product.steps).is_constant
+        return plain and known and self.product.padded is None
+
+    def _near_group(self, group: int, high: int, threads: int) -> int:
+        """The threads that copy neighbors of one line, of `group` that may: as few as copy SECTOR
+        bytes, so that a thread has more of its vectors in one line and fewer addresses."""
+        while (
+            group % 2 == 0
+            and group // 2 * self.vector * self.kind.bytes >= SECTOR
+            and high % (threads // group * 2) == 0
+        ):
+            group //= 2
+        return group
 
     @property
     def lines_are_neighbors(self) -> bool:
@@ -401,7 +426,7 @@ class Side:
         if conditions and not even[1]:
             conditions.append(below(positions[1], ends[1]))
             count = Dim.of(self.vector)
-        numbers = own[1].symbols | to.index[0].symbols
+        numbers = own[1].symbols | (to.index[0].symbols if self.kept else frozenset[str]())
         near = ZERO
         if self.near and not padded and not pixels_apart:
             near = self._near(ahead, numbers, w.bounds)

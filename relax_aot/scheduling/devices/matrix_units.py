@@ -18,10 +18,10 @@ from math import prod
 
 from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, simplify
-from relax_aot.ir.loops import Barrier, Buffer, Cast, Expr, For, Kernel, Load
+from relax_aot.ir.loops import Barrier, Buffer, Cast, For, Kernel, Load
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
-from relax_aot.scheduling.devices.copies import Pair, Side, side_of
+from relax_aot.scheduling.devices.copies import Side, side_of
 from relax_aot.scheduling.devices.decoded import Decoded, decoded_side, is_decoded
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.gathered_windows import GatheredWindows, gathered_windows
@@ -42,6 +42,7 @@ from relax_aot.scheduling.devices.operands import (
     start_sums,
 )
 from relax_aot.scheduling.devices.slid_windows import Slide, SlidPlanes, slid_sides, slide_of
+from relax_aot.scheduling.devices.sum_parts import Part, parts_of, steady_parts
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS, Unit
 from relax_aot.scheduling.devices.vectors import VECTOR, vectors
 from relax_aot.scheduling.devices.zero_points import ZeroPoints, with_known_sums, zero_points
@@ -51,8 +52,8 @@ from relax_aot.scheduling.writer import Writer
 
 MOST_COPIES, MOST_LISTED = 4, 6
 """Vectors that a thread copies at once without most of its registers; with a table of places."""
-MOST_SHORT = 10
-"""Short vectors that a thread of a small tile copies at once without spills."""
+MOST_SHORT, MOST_STEADY = 10, 12
+"""Short vectors that a thread of a small tile copies at once without spills; with steady parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +261,8 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     large = tiles.large if free else tiles.narrow
     small = tiles.short if kind.bytes == 1 and not free else tiles.small
     small = tiles.rounding if kind is DType.F32 else small
-    if short and _copies(product, small, bounds) > MOST_SHORT:
+    known = product.padded is None and extent(product.steps).is_constant
+    if short and _copies(product, small, bounds) > (MOST_STEADY if known else MOST_SHORT):
         small = tiles.medium
     return _large_and_small(product, large, small, tiles.enough, bounds)
 
@@ -292,27 +294,6 @@ def _stored(product: Product, load: Load, kind: DType) -> bool:
     computed = product.found.computed_at(load)
     value = load if computed is None else computed.value
     return value.dtype is kind and isinstance(value, Load | Cast)
-
-
-def _halves(w: Writer, parts: Dim, behind: int) -> Iterator[tuple[Dim, Dim, Expr | bool, bool]]:
-    """Numbers of parts in a row, each with the half of shared memory that it is in, whether another
-    one follows, and whether two may. Two parts are no loop, so that compilers know all their
-    addresses. `behind`: of a known number of parts, 2 and one more of an odd number are behind the
-    loop, or this one alone for 1. Nothing is tested in the loop then. Others have no registers for
-    it."""
-    known = parts.constant if parts.is_constant else 0
-    tail = known if known <= 2 else min(behind, 1) * (known % 2) + behind // 2 * 2
-    even = simplify(parts % 2, w.bounds) == 0
-    pairs = simplify(ceildiv(parts - tail, 2), w.bounds)
-    if pairs != 0:
-        with w.range("pair", pairs) as pair, w.range("half", 2) as half:
-            part = pair * 2 + half
-            with w.when(*() if tail or even else (below(part, parts),)):
-                later = below(pair + half, pairs) if even else below(part + 1, parts)
-                yield part, half, tail > 0 or later, True
-    for left in reversed(range(tail)):
-        number = known - 1 - left
-        yield Dim.of(number), Dim.of(number % 2), left > 0, left > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +339,26 @@ class _Launch:
         sides = [self._side(*one).tabulated(w, tile.threads) for one in made]
         if tile.copies > MOST_COPIES and any(side.places for side in sides):
             sides = [replace(side, near=False) for side in sides]
-        return sides[0], sides[1]
+        return self._thrifty(sides)
+
+    def _is_steady(self, sides: Sequence[Side]) -> bool:
+        """Whether the parts are a known number, and both factors are copied at once, each line from
+        one address for all parts."""
+        product = self.product
+        plain = all(type(side) is Side and side.vector > 0 for side in sides)
+        half = plain and product.padded is None and product.found.left.dtype.is_half
+        return half and extent(product.steps).is_constant
+
+    def _thrifty(self, sides: list[Side]) -> tuple[Side, Side]:
+        """The sides, of which one keeps no addresses from one half to the other where vectors are
+        short, or both where these are many: they would take too many registers."""
+        left, right = sides
+        short = [side.vector < VECTOR for side in sides]
+        if self._is_steady(sides) and any(short):
+            few = _copies(self.product, self.tile, self.w.bounds) <= MOST_STEADY
+            left = replace(left, kept=few and short[1])
+            right = replace(right, kept=not short[1])
+        return left, right
 
     def _side(self, load: Load, kind: DType, lines: int, name: str) -> Side:
         w, product, size = self.w, self.product, (lines, self.steps)
@@ -417,24 +417,19 @@ class _Launch:
         if parts != 1 and any(isinstance(side, Decoded) for side in sides):
             with w.when(*() if parts.is_constant else (below(ONE, parts),)):
                 self._fetch(sides, start, warp, batch, ZERO, whole=True)
-        listed = any(side.places for side in sides)
-        most = MOST_LISTED if listed else MOST_COPIES
-        behind = int(product.padded is not None and tile.copies <= most)
-        behind = 2 if any(isinstance(side, Decoded) for side in sides) else behind
-        in_loop = False
-        for part, half, another, second in _halves(w, parts, behind):
-            if part.is_constant and in_loop:
+        for part in self._parts(sides, parts):
+            half, another, later = part.half, part.another, part.number * self.steps
+            if part.behind:
                 start, batch = self._place(block)
                 first = self._own(sides, warp)
-            in_loop = not part.is_constant
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))
             if another is not False:
-                self._put(sides, start, warp, 1 - half, part * self.steps, whole=True)
+                self._put(sides, start, warp, 1 - half, later, whole=True)
                 with w.when(*() if another is True else (another,)):
-                    self._copy(sides, start, warp, batch, 1 - half, part * self.steps, whole=True)
-                if second is not False:
-                    self._fetch_next(sides, start, warp, batch, (part, half), parts)
+                    self._copy(sides, start, warp, batch, 1 - half, later, whole=True)
+                if part.second:
+                    self._fetch_next(sides, start, warp, batch, part, parts)
             done = int(any(isinstance(side, SlidPlanes) for side in sides))
             if done:  # before the next steps, which need the registers
                 self._multiply(sides, first, half, ZERO, factors, sums, zeros)
@@ -449,6 +444,15 @@ class _Launch:
         first = self._own(sides, warp)
         with w.range("lane", LANES, axis="lane") as lane:
             finish_sums(w, product, batch, *self._results(sides, start, first, sums, lane))
+
+    def _parts(self, sides: Sequence[Side], parts: Dim) -> Iterator[Part]:
+        """In the form for which there are registers."""
+        if self._is_steady(sides):
+            return steady_parts(self.w, parts)
+        most = MOST_LISTED if any(side.places for side in sides) else MOST_COPIES
+        behind = int(self.product.padded is not None and self.tile.copies <= most)
+        behind = 2 if any(isinstance(side, Decoded) for side in sides) else behind
+        return parts_of(self.w, parts, behind)
 
     def _results(
         self, sides: tuple[Side, Side], start: tuple[Dim, Dim], first: Sequence[Dim],
@@ -524,17 +528,16 @@ class _Launch:
                 )  # fmt: skip
 
     def _fetch_next(
-        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, at: Pair,
+        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, part: Part,
         parts: Dim,
     ) -> None:  # fmt: skip
-        """Loads what is decoded behind the next barrier. `at`: a part, and its half of memory."""
+        """Loads what is decoded behind the next barrier. `part`: the one that is multiplied."""
         w = self.w
         if not any(isinstance(side, Decoded) for side in sides):
             return
-        (part, half), rest = at, () if parts.is_constant else (below(at[0] + 2, parts),)
-        with w.when(*rest):
-            first = (part + 1) * self.steps
-            self._fetch(sides, start, warp, batch, first, numbers=half.symbols, whole=True)
+        with w.when(*() if parts.is_constant else (below(part.number + 2, parts),)):
+            first = (part.number + 1) * self.steps
+            self._fetch(sides, start, warp, batch, first, numbers=part.half.symbols, whole=True)
 
     def _put(
         self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, half: Dim, part: Dim,
@@ -550,17 +553,36 @@ class _Launch:
         self, sides: Sequence[Side], first: Sequence[Dim], half: Dim, step: Dim,
         factors: Sequence[Buffer], sums: Buffer, zeros: ZeroPoints,
     ) -> None:  # fmt: skip
-        """Adds the products of the steps from `step` on."""
+        """Adds the products of the steps from `step` on. If parts are steady, the factor with more
+        matrices is loaded a matrix at a time, so that registers hold few of them."""
         w, unit = self.w, self.unit
         widths = [int(prod(buffer.shape[1:])) for buffer in (*factors, sums)]
-        for side, own, factor, lane_row in zip(sides, first, factors, widths, strict=False):
-            with w.range("n", factor.shape[1]) as n:
-                to = factor[(ZERO, n, ZERO)]
-                side.read(w, side.name, own, side.place(half, n * ROWS, step), to, lane_row)
-                zeros.add(side.name, n, factor, lane_row)
-        with w.range("i", sums.shape[1]) as i, w.range("j", sums.shape[2]) as j:
+
+        def load(number: int, n: Dim) -> None:
+            side, own, factor = sides[number], first[number], factors[number]
+            to = factor[(ZERO, n, ZERO)]
+            side.read(w, side.name, own, side.place(half, n * ROWS, step), to, widths[number])
+            zeros.add(side.name, n, factor, widths[number])
+
+        def add(i: Dim, j: Dim) -> None:
             w.micro(
                 unit.product, sums=sums[(ZERO, i, j, ZERO)], left=factors[0][(ZERO, i, ZERO)],
                 right=factors[1][(ZERO, j // 2, j % 2 * (unit.width // 2))],
                 left_row=widths[0], right_row=widths[1], sums_row=widths[2],
             )  # fmt: skip
+
+        each, steady = [int(factor.shape[1]) for factor in factors], self._is_steady(sides)
+        inner = int(not steady or each[1] > each[0])
+        with w.range("n", each[1 - inner]) as n:
+            load(1 - inner, n)
+        with w.range("n", each[inner]) as n:
+            load(inner, n)
+            if steady and inner:
+                with w.range("i", each[0]) as i, w.range("j", 2) as j:
+                    add(i, 2 * n + j)
+            elif steady:
+                with w.range("j", 2 * each[1]) as j:
+                    add(n, j)
+        if not steady:
+            with w.range("i", each[0]) as i, w.range("j", 2 * each[1]) as j:
+                add(i, j)
