@@ -146,21 +146,23 @@ def depthwise(found: Contraction, w: Writer, context: Context) -> tuple[float, E
     if roles is None or roles.dense or roles.pixels.loop is None:
         return None
     few = prod(axis.taps for axis in roles.axes) <= MOST_TAPS
-    if few and not _stores_channels(found, roles.channels):
+    if few and not stores_channels(found, roles.channels):
         return None
     own = [axis.variable for axis in roles.axes if axis.variable]
     panels = panels_of(weights, found.nest.loops, roles.channels, roles.full, CHANNELS)
     if panels is None or panels.outer or indexed_by(found.start) & set(own):
         return None
     positions = roles.pixels.positions
-    narrow = few and positions.is_constant and positions.constant <= NARROW
-    near = stride(image, roles.channels.variable) == 1
-    strip = None if near and not narrow else _Strip.of(found, w, context, roles)
-    kind = _Narrow if narrow and strip else _Depthwise
-    return (0, kind(found, w, roles, panels, strip).emit) if near or strip else None
+    if few and positions.is_constant and positions.constant <= NARROW:
+        strip = _Strip.of(found, w, context, roles)
+        if strip is not None:
+            return 0, _Narrow(found, w, roles, panels, strip).emit
+    if stride(image, roles.channels.variable) != 1:
+        return None
+    return 0, _Depthwise(found, w, roles, panels).emit
 
 
-def _stores_channels(found: Contraction, channels: For) -> bool:
+def stores_channels(found: Contraction, channels: For) -> bool:
     """Whether adjacent results are channels of a position."""
     stores = [stmt for stmt in found.after if isinstance(stmt, Store)]
     return all(stride(store, channels.variable) == 1 for store in stores)
@@ -171,7 +173,7 @@ def _has_channels(found: Contraction, channels: For) -> bool:
     deep = [lp for lp in found.reductions if stride(found.left, lp.variable) == 1]
     positions = found.swapped.columns
     near = [stride(found.left, loop.variable) for loop in positions]
-    return _stores_channels(found, channels) or (bool(deep) and 1 not in near)
+    return stores_channels(found, channels) or (bool(deep) and 1 not in near)
 
 
 # The strip
@@ -196,14 +198,14 @@ class _Strip:
         if not roles.dense:
             most = dim_min(roles.channels.stop, CHANNELS)
             inner = (For(roles.channels.variable, ZERO, most, ()),)
-        wide = greatest(_covered(roles.pixels, roles.pixels.positions), w.bounds)
+        wide = greatest(covered(roles.pixels, roles.pixels.positions), w.bounds)
         one = wide * prod(loop.stop.constant for loop in inner) * DType.F32.bytes
         high = greatest(roles.lines.positions, w.bounds)
 
         room = STRIP_BYTES if roles.dense else GATHERED_BYTES
 
         def fits(lines: int, most: int) -> bool:
-            return _covered(roles.lines, Dim.of(lines)).constant * one <= most
+            return covered(roles.lines, Dim.of(lines)).constant * one <= most
 
         if not fits(1, context.target.panel):
             return None
@@ -216,7 +218,7 @@ class _Strip:
     def shape(self) -> tuple[Dim, ...]:
         lines, pixels = self.roles.axes
         high = dim_min(lines.positions, self.lines)
-        extents = (_covered(lines, high), _covered(pixels, pixels.positions))
+        extents = (covered(lines, high), covered(pixels, pixels.positions))
         return tuple(
             simplify(dim, self.w.bounds) for dim in (*extents, *(lp.stop for lp in self.inner))
         )
@@ -231,7 +233,7 @@ class _Strip:
         wide = self.buffer.shape[1]
         left = dim_min(pixels.before, wide)
         beyond = simplify(dim_min(pixels.before + pixels.size, wide), w.bounds)
-        rows = _covered(lines, high)
+        rows = covered(lines, high)
         top = line * lines.stride - lines.before
         low = simplify(dim_min(dim_max(-top, 0), rows), w.bounds)
         last = simplify(dim_max(dim_min(lines.size - top, rows), low), w.bounds)
@@ -289,7 +291,7 @@ class _Strip:
         return _Left(self, place, tuple(names), tuple(steps[n] for n in names), one * pixels.stride)
 
 
-def _covered(axis: Axis, positions: Dim) -> Dim:
+def covered(axis: Axis, positions: Dim) -> Dim:
     """Elements of an image that the windows of so many positions cover."""
     return (positions - 1) * axis.stride + ((axis.taps - 1) * axis.dilation + 1)
 
@@ -369,39 +371,30 @@ class _Direct:
 
 @dataclass
 class _Depthwise:
-    """`strip`: None where the image is read in place."""
+    """Of an image that is read in place."""
 
     found: Contraction
     w: Writer
     roles: Windows
     panels: Panels
-    strip: _Strip | None
 
     def emit(self) -> None:
         w, lines, channels = self.w, self.roles.lines, self.roles.channels
         self.panels = self.panels.named(w.fresh(self.panels.packed.buffer.name))
         w.constant(self.panels.packed)
-        if self.strip:
-            self.strip.reserve()
         own = (lines.loop, self.roles.pixels.loop, channels)
         outer = [loop for loop in self.found.nest.loops if loop not in own]
         with w.nest(outer), spans(w, channels, ("c", "panel", "width"), CHANNELS) as some:
-            self._begin(some)
-            if self.strip is None:
-                with w.range("y", lines.positions) as line:
-                    self._line(line, some)
-                return
-            with w.tiles(("band", "height"), lines.positions, self.strip.lines) as (line, high):
-                self.strip.gather(line, high, some.first, some.count)
-                with w.range("y", high) as y:
-                    self._line_of_strip(line, y, some)
+            self._some(some)
 
-    def _begin(self, some: Span) -> None:
-        """What the sums of some channels begin with."""
+    def _some(self, some: Span) -> None:
+        """All positions of some channels."""
         self.most = greatest(some.count, self.w.bounds)
         self.start = self.w.reserve("start", DType.F32, REGISTER, self.most)
         with self.w.range("c", some.count) as c:
             self.w.add(Store(self.start, (c,), substitute_in(self.found.start, some.at(c))))
+        with self.w.range("y", self.roles.lines.positions) as line:
+            self._line(line, some)
 
     def _line(self, line: Dim, some: Span) -> None:
         """Positions of a line of the image: where a window is clipped, one at a time."""
@@ -428,15 +421,6 @@ class _Depthwise:
                     place = Load(sums, (first * some.count,))
                     self._sums(place, last - first, some, here, taps)
             self._finish(line, x, count, some, sums)
-
-    def _line_of_strip(self, line: Dim, y: Dim, some: Span) -> None:
-        lines, pixels = self.roles.axes
-        assert self.strip is not None
-        taps = {axis.tap: (ZERO, Dim.of(axis.taps)) for axis in (lines, pixels)}
-        for x, count, sums in self._tiles():
-            here = Load(self.strip.buffer, (y * lines.stride, x * pixels.stride, ZERO))
-            self._sums(Load(sums, (ZERO,)), count, some, here, taps)
-            self._finish(line + y, x, count, some, sums)
 
     def _tiles(self) -> Iterator[tuple[Dim, Dim, Buffer]]:
         """Adjacent positions: the first one, how many, and room for their sums."""
@@ -472,9 +456,6 @@ class _Depthwise:
         weights, steps = self.panels.at(some.first, some.count, begins)
         far = dict(zip((loop.variable for loop in self.roles.full), steps, strict=True))
         row, pixel = lines.step, pixels.step
-        if self.strip is not None:
-            pixel = prod(self.strip.buffer.shape[2:], start=ONE)
-            row = pixel * self.strip.buffer.shape[1]
         (top, bottom), (left, right) = (taps[axis.tap] for axis in (lines, pixels))
         self.w.micro(
             "raot_depthwise_f32", sums=sums, x=here, weights=weights, start=self.start,
@@ -488,16 +469,24 @@ class _Depthwise:
         w, found = self.w, self.found
         loops = [For(w.fresh("p"), ZERO, count, ()), For(w.fresh("c"), ZERO, some.count, ())]
         p, c = (Dim.of(loop.variable) for loop in loops)
-        with w.nest(loops if _stores_channels(found, self.roles.channels) else loops[::-1]):
+        with w.nest(loops if stores_channels(found, self.roles.channels) else loops[::-1]):
             at = {**self._at(line, x + p), **some.at(c)}
             w.finish(found.after, found.sum, Load(sums, (p * some.count + c,)), at)
 
 
+@dataclass
 class _Narrow(_Depthwise):
     """All positions of a line in a loop over channels, which compilers vectorize."""
 
-    def _begin(self, some: Span) -> None:
-        """Sums begin where they are computed."""
+    strip: _Strip
+
+    def _some(self, some: Span) -> None:
+        self.strip.reserve()
+        positions = self.roles.lines.positions
+        with self.w.tiles(("band", "height"), positions, self.strip.lines) as (line, high):
+            self.strip.gather(line, high, some.first, some.count)
+            with self.w.range("y", high) as y:
+                self._line_of_strip(line, y, some)
 
     def _line_of_strip(self, line: Dim, y: Dim, some: Span) -> None:
         w, found = self.w, self.found
@@ -511,7 +500,6 @@ class _Narrow(_Depthwise):
 
     def _tap(self, i: int, j: int, y: Dim, x: int, c: Dim, some: Span, total: Expr) -> Expr:
         lines, pixels = self.roles.axes
-        assert self.strip is not None
         taps = {lines.tap: Dim.of(i), pixels.tap: Dim.of(j)}
         weight, _ = self.panels.at(
             some.first, some.count, [taps[loop.variable] for loop in self.roles.full]

@@ -10,6 +10,7 @@ tap reads are contiguous.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
@@ -65,6 +66,14 @@ def padded_rows(found: Contraction, w: Writer, context: Context) -> tuple[float,
     return (0, _Rows(found, w, down, across, lines).emit) if lines > 0 else None
 
 
+def uniform(found: Contraction, loops: Collection[str]) -> Store | None:
+    """The only statement after a sum, where its value is the same in all iterations of `loops`."""
+    match found.after:
+        case (Store() as store,) if indexed_by(store.value).isdisjoint(loops):
+            return store
+    return None
+
+
 def _axis(found: Contraction, loop: For) -> Axis | None:
     """An axis whose sizes are all numbers, along which windows are clipped at its ends."""
     full = [whole(lp, found.nest) for lp in found.reductions]
@@ -109,17 +118,9 @@ class _Rows:
         self._sums(row, (high - 1) * self.pitch + self.wide)
         with w.range("row", high) as y, w.range("column", self.wide) as x:
             at = {self.down.variable: line + y, self.across.variable: x}
-            store = self._uniform()
+            store = uniform(found, {self.down.variable, self.across.variable})
             after = [replace(store, value=found.sum)] if store else found.after
             w.finish(after, found.sum, Load(row, (y * self.pitch + x,)), at)
-
-    def _uniform(self) -> Store | None:
-        """The only statement after a sum, where it is the same at all positions."""
-        pixel = {self.down.variable, self.across.variable}
-        match self.found.after:
-            case (Store() as store,) if not indexed_by(store.value) & pixel:
-                return store
-        return None
 
     def _gather(self, line: Dim, high: Dim) -> None:
         """The strip of some lines of windows."""
@@ -172,7 +173,7 @@ class _Rows:
             right, phase = divmod(j * across.dilation, across.stride)
             here = self._place(row_phase, phase, Dim.of(up), Dim.of(p) + right)
             total = Apply("fma", (weight, Load(self.strip, (here,)), total))
-        store = self._uniform()
+        store = uniform(found, {down.variable, across.variable})
         with w.loop(p, ZERO, count) as at_p:
             value = store.value if store else found.sum
             w.finish([Store(row, (at_p,), value)], found.sum, total, {})
