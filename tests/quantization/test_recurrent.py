@@ -391,3 +391,15 @@ def test_layers_of_half_precision_are_those_of_floats_rounded(name: str, kind: s
     halves, floats = results
     for output, found in halves.items():
         np.testing.assert_array_equal(found, floats[output].astype(np.float16))
+
+
+def test_panels_that_are_half_full_run_by_vectors() -> None:
+    """24 columns fill three quarters of a panel of 32, 17 about half of it."""
+    for hidden in (24, 17):
+        model = model_of(
+            [layer("GRU", "a", 20, hidden, linear_before_reset=1)], {"x": ["t", 1, 20]}
+        )
+        built = rx.compile(model, bounds={"t": (1, 3)}, quantize="int8w", board="mps3-an547").built
+        body = [stmt for kernel in built.plan.module.kernels for stmt in walk(kernel.body)]
+        names = [stmt.kernel.name for stmt in body if isinstance(stmt, Micro)]
+        assert sum("multiply_q8" in name for name in names) == 3, names

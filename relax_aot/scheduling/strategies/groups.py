@@ -152,14 +152,17 @@ def _panels(matrix: Array, panels: int) -> Array:
 
 
 def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
-    """Tiles of some rows and a panel of columns, where panels are filled well enough."""
+    """Tiles of some rows and a panel of columns, where panels are filled well enough: with vectors,
+    half of them."""
     panels, target = round_up(found.columns, COLUMNS), context.target
-    if not target.rows or 4 * panels > 5 * found.columns:
+    has_vectors = target.lanes > SCALAR_LANES
+    most = 2 * found.columns if has_vectors else 5 * found.columns // 4
+    if not target.rows or panels > most:
         return None
     if found.x.dtype is DType.F32:
         tiles = partial(_emit, found, w, target.group_rows or target.rows, _multiply)
         if found.groups is None and found.depth <= LEAST_GROUP:
-            return tiles if target.lanes > SCALAR_LANES else None
+            return tiles if has_vectors else None
         if target.parts and _splits(found, context):
             return partial(_emit_parts, target.parts, found, w)
         return tiles
