@@ -222,6 +222,13 @@ def planes() -> onnx.ModelProto:
     )
 
 
+def channel_blocks() -> onnx.ModelProto:
+    """A convolution by channel of floats, with enough channels for vectors of them."""
+    weights = np.random.default_rng(5).normal(size=(16, 1, 3, 3)).astype(np.float32)
+    text = "m (float[1, 16, n, 5] x) => (float[1, 16, n, 5] y)"
+    return model_of(text, "y = Conv <pads = [1, 1, 1, 1], group = 16> (x, w)", {"w": weights})
+
+
 def halves() -> onnx.ModelProto:
     """Half-precision numbers: a convolution, a pool and a product."""
     rng = np.random.default_rng(3)
@@ -371,6 +378,7 @@ SUBJECTS = {
     "lines": Subject("TFLite", lines, Options(name="lines")),
     "floats": Subject("int8 QDQ", rows_of_floats, Options(bounds=N, name="floats"), SIZES),
     "planes": Subject("float", planes, Options(name="planes", optimize="size", weights="blob")),
+    "by_channel": Subject("float", channel_blocks, Options(bounds=N, name="by_channel"), SIZES),
     "narrow": Subject("functions", bytes_of_floats, Options(bounds=N, name="narrow"), SIZES),
     "channel": Subject(
         "depthwise", lambda: together(BY_CHANNEL), Options(bounds=N, name="channel"), SIZES
