@@ -351,12 +351,12 @@ class _Launch:
 
     def _thrifty(self, sides: list[Side]) -> tuple[Side, Side]:
         """The sides, of which one keeps no addresses from one half to the other where vectors are
-        short, or both where these are many: they would take too many registers."""
+        short, or both where these are many or differ: they would take too many registers."""
         left, right = sides
         short = [side.vector < VECTOR for side in sides]
         if self._is_steady(sides) and any(short):
             few = _copies(self.product, self.tile, self.w.bounds) <= MOST_STEADY
-            left = replace(left, kept=few and short[1])
+            left = replace(left, kept=few and left.vector == right.vector)
             right = replace(right, kept=not short[1])
         return left, right
 
