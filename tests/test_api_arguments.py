@@ -167,7 +167,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "stepwise": (True, ""),
     "threads": (2, ""),
     "emit": ("cubin", "host has none"),
-    "quantize": ("int8w", "no product"),
+    "quantize": ("int8w", "no matrix product"),
     "calibrate": ({"x": np.zeros((1, 3), np.float32)}, "calibrate belongs to quantize int8"),
     "calibration": ("entropy", "calibration belongs to quantize int8"),
     "keep_float": (["relu"], "keep_float belongs to quantize"),
