@@ -255,7 +255,8 @@ def boards_page() -> str:
 def _board_row(board: Board) -> str:
     memories = ", ".join(f"{m.name} {_size(m.size)}" for m in board.memories)
     emulated = "yes" if board.emulator else ""
-    parts = (f"`{board.name}`", board.title, board.cpu, memories, emulated, board.source)
+    names = ", ".join(f"`{name}`" for name in (board.name, *board.aliases))
+    parts = (names, board.title, board.cpu, memories, emulated, board.source)
     return "| " + " | ".join(cell(part) for part in parts) + " |"
 
 

@@ -107,6 +107,8 @@ class Board:
     stack_bytes: int
     source: str
     notes: str
+    aliases: tuple[str, ...] = ()
+    """Short names that select this board, such as rpi5."""
     uart: Uart | None = None
     cuda: Cuda | None = None
     """The GPU of a board of the family `cuda`."""
@@ -173,8 +175,25 @@ def _brought(name: str) -> Board | None:
         raise plugin.fail(str(error)) from error
 
 
+def _by_alias(alias: str, files: Mapping[str, Path]) -> Board | None:
+    """The board that lists `alias` in its file."""
+    boards = []
+    for path in files.values():
+        try:
+            board = read_board(path)
+        except BoardError as error:
+            LOG.warning("ignored: %s", error)
+            continue
+        if alias in board.aliases:
+            boards.append(board)
+    if len(boards) > 1:
+        named = ", ".join(sorted(board.name for board in boards))
+        raise BoardError(f"{alias!r} is an alias of several boards, {named}: use their names")
+    return boards[0] if boards else None
+
+
 def load_board(name: str) -> Board:
-    """The board called `name`; a name that ends in `.toml` is the path of a user's own file."""
+    """The board with this name or alias; a name in `.toml` is the path of a user's own file."""
     if name.endswith(".toml"):
         return read_board(Path(name))
     if board := _brought(name):
@@ -182,6 +201,8 @@ def load_board(name: str) -> Board:
     files = _board_files()
     if name in files:
         return read_board(files[name])
+    if board := _by_alias(name, files):
+        return board
     close = difflib.get_close_matches(name, list_boards(), n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     if Path(f"{name}.toml").is_file():
@@ -236,7 +257,7 @@ def _check_regions(top: Table, memories: Sequence[Memory], regions: Sequence[Reg
 
 def _board(name: str, top: Table) -> Board:
     top.only(
-        "title", "family", "cpu", "features", "stack", "source", "notes",
+        "title", "aliases", "family", "cpu", "features", "stack", "source", "notes",
         "compiler", "memory", "region", "emulator", "serial", "cuda", "timing",
     )  # fmt: skip
     family = top.choice("family", FAMILIES)
@@ -260,6 +281,7 @@ def _board(name: str, top: Table) -> Board:
         stack_bytes=top.size("stack"),
         source=top.text("source"),
         notes=top.optional_text("notes"),
+        aliases=top.texts("aliases"),
         uart=_uart(top, family),
         cuda=cuda,
         timing=read_timing(top, family),

@@ -150,7 +150,10 @@ def board_lines(name: str | None) -> list[str]:
         boards = all_boards()
         return [f"{b.name:20} {_sizes(b):>14}  {b.title}" for b in boards]
     board = load_board(name)
-    lines = [f"{board.name}: {board.title}", f"cpu {board.cpu}", f"flags {' '.join(board.flags)}"]
+    lines = [f"{board.name}: {board.title}"]
+    if board.aliases:
+        lines.append(f"also called {', '.join(board.aliases)}")
+    lines += [f"cpu {board.cpu}", f"flags {' '.join(board.flags)}"]
     lines += [f"{m.name}: {m.size} bytes at {m.origin:#x}, {m.kind}" for m in board.memories]
     lines += [f"region {r.name}: {r.bytes} bytes for models" for r in board.regions]
     lines += [f"stack: {board.stack_bytes} bytes", f"figures from: {board.source}"]

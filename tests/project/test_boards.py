@@ -247,6 +247,22 @@ def test_what_is_said_of_a_board_is_what_runs_it(
         board_lines("bluepill")
 
 
+def test_aliases_select_one_board_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_board("rpi5") == load_board("raspberry-pi-5")
+    assert board_lines("rpi5")[:2] == [
+        "raspberry-pi-5: Raspberry Pi 5 (BCM2712): four Cortex-A76", "also called rpi5",
+    ]  # fmt: skip
+    names = [alias for name in ALL for alias in load_board(name).aliases]
+    assert len({*names, *ALL}) == len(names) + len(ALL)
+    monkeypatch.setenv("RELAX_AOT_BOARDS", str(tmp_path))
+    new_board("mine", "cortex-m3", tmp_path)
+    file = tmp_path / "mine.toml"
+    file.write_text('aliases = ["m", "rpi5"]\n' + file.read_text())
+    assert load_board("m").name == "mine"
+    with pytest.raises(BoardError, match="'rpi5' is an alias of several boards, mine, raspberry"):
+        load_board("rpi5")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cpu", CORES)
 def test_a_new_board_loads_as_it_stands(cpu: str, tmp_path: Path) -> None:
