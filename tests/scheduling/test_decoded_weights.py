@@ -17,7 +17,7 @@ from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.fusion import fuse
 from relax_aot.ir.dims import interval
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Multiply, walk
+from relax_aot.ir.loops import Micro, Multiply, walk
 from relax_aot.ir.parse import parse
 from relax_aot.lowering import lower
 from relax_aot.scheduling import schedule, targets
@@ -66,7 +66,7 @@ def test_the_decoded_matrix_exists_only_in_panels(target: targets.Target) -> Non
     """One kernel is left. Its scratch memory is a panel of few columns, for every depth."""
     module = schedule(fused(), target)
     (kernel,) = module.kernels
-    assert any(isinstance(stmt, Multiply) for stmt in walk(kernel.body))
+    assert any(isinstance(stmt, Multiply | Micro) for stmt in walk(kernel.body))
     (panel,) = kernel.scratch
     assert interval(panel.type.bytes, module.bounds)[1] <= max(target.panel, GROUPS * GROUP * 128)
 

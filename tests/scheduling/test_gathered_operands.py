@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from relax_aot.driver import Options, compile_module, load
-from relax_aot.ir.loops import Multiply, walk
+from relax_aot.ir.loops import Micro, Multiply, walk
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
 from relax_aot.verify.emulate import emulate
@@ -197,7 +197,7 @@ def test_the_arena_holds_panels_alone(name: str, board: str) -> None:
     assert sum(one.op_type == "MatMul" for one in case.nodes) >= len(kernels)
     wanted = 4 * case.panels[board]
     for kernel in kernels if wanted else ():
-        assert any(isinstance(stmt, Multiply) for stmt in walk(kernel.body))
+        assert any(isinstance(stmt, Multiply | Micro) for stmt in walk(kernel.body))
     assert wanted <= compiled.plan.arena_bytes < wanted + 64
 
 

@@ -9,14 +9,17 @@ from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
+import numpy as np
+
 from relax_aot.fusion.nest import substitute_in
 from relax_aot.ir.axes import REGISTER
-from relax_aot.ir.dims import ONE, ZERO, Dim, interval
+from relax_aot.ir.dims import ONE, ZERO, Dim, interval, prove_le
 from relax_aot.ir.loops import (
     Apply,
     Buffer,
     For,
     If,
+    Lit,
     Load,
     Multiply,
     Reserve,
@@ -27,8 +30,9 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
-from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of
+from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of, stride
 from relax_aot.scheduling.packing import round_up
+from relax_aot.scheduling.strategies._ends import End, end_of, upper_half
 from relax_aot.scheduling.strategies._panels import (
     Operand,
     Rows,
@@ -40,6 +44,10 @@ from relax_aot.scheduling.writer import Ends, Writer
 
 LANES = 4
 """Columns that begin at once."""
+LEVELS = 3
+"""Loops over reductions in a micro-kernel."""
+Levels = tuple[tuple[Dim, Dim, Dim], ...]
+"""How many iterations each of them has, and the steps of both factors."""
 Full = Mapping[str, Ends]
 """Bounds of reductions that hold in a region."""
 Spans = tuple[Span, Span, Span]
@@ -58,22 +66,20 @@ def emit_tile(
     unroll: int = 1,
     *,
     rows_inner: bool = False,
+    stored: bool = False,
 ) -> None:
     """Results that are summed at once: rows, `most` at most, of the left operand and columns of
     the right one. `part`: steps for which computed operands are computed at a time. `unroll`:
     columns in an iteration that begins sums or stores results. `rows_inner`: results of a column
-    are stored one after another."""
+    are stored one after another. `stored`: a micro-kernel may begin and store the results."""
+    end = _stored(found, w, spans) if stored and not part else None
+    if end is not None:
+        _store(found, w, spans, end, *_reductions(found, w, spans, full), operand, left)
+        return
     sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)), REGISTER)
     w.add(Reserve(sums))
     _begin(found, w, spans, sums, unroll)
-    origin = {span.variable: span.first for span in spans}
-    counts, starts = [], {}
-    for loop in found.reductions:
-        start, stop = full.get(loop.variable, (loop.start, loop.stop))
-        start = w.short(f"{loop.variable}_first", start.substitute(origin))
-        stop = w.short(f"{loop.variable}_last", stop.substitute(origin))
-        counts.append(stop - start)
-        starts[loop.variable] = start
+    counts, starts = _reductions(found, w, spans, full)
     if part:
         ((name, start),), (count,) = starts.items(), counts
         with w.tiles((f"{name}_part", "steps"), count, part) as (first, steps):
@@ -96,6 +102,21 @@ def emit_tile(
             here = {variable: place.substitute(offset) for variable, place in at.items()}
             sum_at = Load(sums, tuple(place.substitute(offset) for place in index))
             w.finish(found.after, found.sum, sum_at, here)
+
+
+def _reductions(
+    found: Contraction, w: Writer, spans: Spans, full: Full
+) -> tuple[list[Dim], dict[str, Dim]]:
+    """How many steps each reduction has, and where it begins."""
+    origin = {span.variable: span.first for span in spans}
+    counts, starts = [], {}
+    for loop in found.reductions:
+        start, stop = full.get(loop.variable, (loop.start, loop.stop))
+        start = w.short(f"{loop.variable}_first", start.substitute(origin))
+        stop = w.short(f"{loop.variable}_last", stop.substitute(origin))
+        counts.append(stop - start)
+        starts[loop.variable] = start
+    return counts, starts
 
 
 def _is_short(found: Contraction) -> bool:
@@ -131,11 +152,25 @@ def _multiply(
     left: Rows | None,
 ) -> None:
     """So many steps of the sums from `starts` on."""
+    levels, first, row, second = _operands(found, spans, counts, starts, operand, left)
     rows, *columns = spans
+    width = prod((span.count for span in columns), start=ONE)
+    w.add(Multiply(sums, rows.count, width, levels, first, row, second))
+
+
+def _operands(
+    found: Contraction,
+    spans: Spans,
+    counts: Sequence[Dim],
+    starts: Mapping[str, Dim],
+    operand: Operand | None,
+    left: Rows | None,
+) -> tuple[Levels, Load, Dim, Load]:
+    """The loops over the reductions, where the factors begin, and the step of a row."""
     at = {**{span.variable: span.first for span in spans}, **starts}
     steps = [(step_of(found.left, name), step_of(found.right, name)) for name in starts]
     first, second = (moved(load, at) for load in (found.left, found.right))
-    row = step_of(found.left, rows.variable)
+    row = step_of(found.left, spans[0].variable)
     if operand is not None:
         second, copied = operand(list(starts.values()))
         steps = [(far, step) for (far, _), step in zip(steps, copied, strict=True)]
@@ -143,8 +178,77 @@ def _multiply(
         first, copied = left.rows_at(list(starts.values()))
         row, steps = left.row, [(f, step) for (_, step), f in zip(steps, copied, strict=True)]
     levels = _merged([(n, *far) for n, far in zip(counts, steps, strict=True)])
-    width = prod((span.count for span in columns), start=ONE)
-    w.add(Multiply(sums, rows.count, width, levels, first, row, second))
+    return levels, first, row, second
+
+
+def _stored(found: Contraction, w: Writer, spans: Spans) -> End | None:
+    """The end of sums that begin with zero, or with a row, and whose results are rows."""
+    rows, lines, columns = spans
+    end = end_of(found)
+    if end is None or lines.count != 1 or len(found.reductions) > LEVELS:
+        return None
+    match found.start:
+        case Lit(value) if value == 0 and not np.signbit(value):
+            begun = True
+        case Load() as load:
+            begun = load.dtype is DType.F32 and _is_row(load, columns)
+            begun = begun and stride(load, rows.variable) == ZERO
+        case _:
+            begun = False
+    read = {
+        load.buffer for load in (found.left, found.right, found.start) if isinstance(load, Load)
+    }
+    floats = {found.left.dtype, found.right.dtype, end.store.buffer.dtype} == {DType.F32}
+    if not begun or not floats or end.store.buffer in read or not _is_row(end.store, columns):
+        return None
+    if end.other is not None and not _is_row(end.other, columns):
+        return None
+    far = stride(end.store, rows.variable)
+    steps = [far, stride(found.left, rows.variable)]
+    steps += [stride(end.other, rows.variable)] if end.other is not None else []
+    apart = rows.count == 1 or (far is not None and prove_le(columns.count, far, w.bounds))
+    known = all(step is not None and prove_le(ZERO, step, w.bounds) for step in steps)
+    return end if apart and known else None
+
+
+def _is_row(place: Load | Store, columns: Span) -> bool:
+    return stride(place, columns.variable) == ONE
+
+
+def _store(
+    found: Contraction,
+    w: Writer,
+    spans: Spans,
+    end: End,
+    counts: Sequence[Dim],
+    starts: Mapping[str, Dim],
+    operand: Operand | None,
+    left: Rows | None,
+) -> None:
+    """One call of the micro-kernel that begins and stores sums. An absent operand is the result,
+    which is not read."""
+    levels, first, row, second = _operands(found, spans, counts, starts, operand, left)
+    rows, _, columns = spans
+    at = {span.variable: span.first for span in spans}
+    to, one = moved(end.store, at), ((ONE, ZERO, ZERO),)
+    start = moved(found.start, at) if isinstance(found.start, Load) else None
+    other = moved(end.other, at) if end.other is not None else None
+    sizes: dict[str, Dim | int] = {"rows": rows.count, "columns": columns.count}
+    sizes |= {"starts": int(start is not None), "adds": int(other is not None)}
+    sizes |= {"low": upper_half(end.low) or 0, "high": upper_half(end.high) or 0}
+    names = (("lines", "line"), ("taps", "tap"), ("depth", "step"))
+    for (many, name), level in zip(names, (*one * (LEVELS - len(levels)), *levels), strict=True):
+        sizes |= {many: level[0], f"left_{name}": level[1], f"right_{name}": level[2]}
+    alone = rows.count == 1
+    sizes |= {
+        "left_row": ZERO if alone else row,
+        "to_row": columns.count if alone else step_of(end.store, rows.variable),
+        "other_row": ZERO if alone or end.other is None else step_of(end.other, rows.variable),
+    }
+    w.micro(
+        "raot_multiply_store_f32", to=to, left=first, right=second, start=start or to,
+        other=other or to, **sizes,
+    )  # fmt: skip
 
 
 def _results(w: Writer, spans: Spans) -> tuple[tuple[Dim, Dim], dict[str, Dim], list[For]]:
@@ -195,7 +299,7 @@ def _parts(rows: int) -> tuple[int, ...]:
     return (1, rows // 4, rows // 2, rows) if rows >= 12 else (1, rows)
 
 
-def _merged(levels: Sequence[tuple[Dim, Dim, Dim]]) -> tuple[tuple[Dim, Dim, Dim], ...]:
+def _merged(levels: Sequence[tuple[Dim, Dim, Dim]]) -> Levels:
     """Reductions of (count, left, right), as few as they can be: one of a single step is
     dropped, and one that goes on where the next inner one ends is the same loop."""
     result: list[tuple[Dim, Dim, Dim]] = []

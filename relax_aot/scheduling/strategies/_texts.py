@@ -379,6 +379,25 @@ CONVOLUTION_NHWC = """
         }
       }
     }"""
+IMAGE_NHWC = """
+    const %w: f32[8, 3, 3, 5] = splat 0.5
+    kernel @conv(%x: f32[9, 11, 5], %w: f32[8, 3, 3, 5]) -> (%y: f32[9, 11, 8]) {
+      for f in 0..8 {
+        for i in 0..9 {
+          for j in 0..11 {
+            local sum: f32 = 0.0:f32
+            for k in max(-i + 1, 0)..min(-i + 10, 3) {
+              for l in max(-j + 1, 0)..min(-j + 12, 3) {
+                for c in 0..5 {
+                  sum = fma(%x[i + k - 1, j + l - 1, c], %w[f, k, l, c], sum)
+                }
+              }
+            }
+            %y[i, j, f] = max(sum, 0.0:f32)
+          }
+        }
+      }
+    }"""
 DEPTHWISE_NHWC = """
     const %w: f32[8, 3] = splat 0.5
     kernel @conv(%x: f32[6, 8], %w: f32[8, 3]) -> (%y: f32[6, 8]) {

@@ -16,11 +16,12 @@ import numpy as np
 
 from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.example import Example
-from relax_aot.ir.loops import Apply, Binary, Buffer, For, Lit, Load, Store
+from relax_aot.ir.loops import Buffer, For, Lit, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction
 from relax_aot.scheduling.packing import panels_of
+from relax_aot.scheduling.strategies._ends import End, end_of, upper_half
 from relax_aot.scheduling.strategies._texts import CHANNELS_LAST, MATMUL
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import LINE, Axis, axis_at
@@ -60,20 +61,12 @@ class _Shape:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The epilogue of a sum: `other` is added, then it is clipped."""
-
-    other: Load | None
-    low: float = -np.inf
-    high: float = np.inf
-
-
 def calls(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """None also where the nest does too much of the work for a function that is slow."""
-    end = _end(found)
+    end = end_of(found)
     names = (found.left.buffer.name, found.right.buffer.name)
-    if end is None or [name in context.constants for name in names] != [True, False]:
+    known = [name in context.constants for name in names] == [True, False]
+    if end is None or not _fits(end) or not known:
         return None
     for form, letters in FORMS.items():
         shape = _shape(found, letters)
@@ -81,6 +74,12 @@ def calls(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
         if emit is not None:
             return 0, emit
     return None
+
+
+def _fits(end: End) -> bool:
+    """Whether what is added has the places of the results."""
+    other, store = end.other, end.store
+    return other is None or (other.index, other.buffer.shape) == (store.index, store.buffer.shape)
 
 
 # The convolution
@@ -148,33 +147,6 @@ def _axis(found: Contraction, store: Store, at: int, tap_at: int) -> Axis | None
     return axis if axis is not None and axis.clips is not None else None
 
 
-def _end(found: Contraction) -> _End | None:
-    if len(found.after) != 1 or not isinstance(found.after[0], Store):
-        return None
-    store = found.after[0]
-    value, low, high = store.value, -np.inf, np.inf
-    for _ in range(2):
-        match value:
-            case Apply("max", (inner, Lit(limit)) | (Lit(limit), inner)) if low == -np.inf:
-                value, low = inner, float(limit)
-            case Apply("min", (inner, Lit(limit)) | (Lit(limit), inner)) if high == np.inf:
-                value, high = inner, float(limit)
-    if not low <= high or None in (_upper(low), _upper(high)):
-        return None
-    match value:
-        case Binary("+", Load() as other, mine) | Binary("+", mine, Load() as other):
-            fits = (other.index, other.buffer.shape) == (store.index, store.buffer.shape)
-            return _End(other, low, high) if fits and mine == found.sum else None
-        case _:
-            return _End(None, low, high) if value == found.sum else None
-
-
-def _upper(value: float) -> int | None:
-    """The upper half of a float32, where the lower one is zero."""
-    bits = int(np.float32(value).view(np.int32))
-    return bits >> 16 if float(np.float32(value)) == value and bits & 0xFFFF == 0 else None
-
-
 # The call
 
 
@@ -183,7 +155,7 @@ class _Call:
     found: Contraction
     w: Writer
     context: Context
-    end: _End
+    end: End
     form: str
     shape: _Shape
 
@@ -247,7 +219,7 @@ class _Call:
         starts, other = found.start if isinstance(found.start, Load) else None, end.other
         sizes = {
             "filters": shape.filters.stop.constant, "channels": shape.channels,
-            "low": _upper(end.low) or 0, "high": _upper(end.high) or 0,
+            "low": upper_half(end.low) or 0, "high": upper_half(end.high) or 0,
             "starts": int(starts is not None), "adds": int(other is not None),
             "dense": int(dense), "tile": tile,
         }  # fmt: skip

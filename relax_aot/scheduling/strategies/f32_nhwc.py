@@ -134,7 +134,8 @@ def windows(found: Contraction, w: Writer, context: Context) -> tuple[float, Emi
     strip = _Strip.of(found, w, context, roles)
     if panels is None or strip is None or weights.buffer.name not in context.finite:
         return None
-    return 0, _Direct(found, w, context.target.rows, roles, panels, strip).emit
+    target = context.target
+    return 0, _Direct(found, w, target.rows, roles, panels, strip, target.stores).emit
 
 
 def depthwise(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
@@ -327,6 +328,7 @@ class _Direct:
     roles: Windows
     panels: Panels
     strip: _Strip
+    stored: bool
 
     def emit(self) -> None:
         w, (lines, pixels), filters = self.w, self.roles.axes, self.roles.channels
@@ -355,6 +357,7 @@ class _Direct:
                         emit_tile(
                             self.found, w, place, self.rows, full, operand, left,
                             rows_inner=stores_rows(self.found, across, filters),
+                            stored=self.stored,
                         )  # fmt: skip
 
     def _lines(self, line: Dim, high: Dim) -> Iterator[Dim]:
@@ -521,7 +524,7 @@ EXAMPLES = (
         after="""
             kernel @conv(...) scratch (%strip: f32[1, 8, 5]) {
             ...
-              multiply %sums[6, 8] = %strip[0, 0, 0], 5, %w.packed[0], [15, 1, 8]
+              micro raot_multiply_store_f32(%y[0, 0], %strip[0, 0, 0], ...) [6, 8, 1, 1, 15, 5, ...]
             ...""",
     ),
     Example(

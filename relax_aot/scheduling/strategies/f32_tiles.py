@@ -123,6 +123,7 @@ def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
         columns=widened or size.columns, steps=size.steps, panels=panels[across],
         unroll=UNROLL if context.target.separate else 1,
         rows_inner=context.target.float_channels > 0 and stores_rows(found, rows, across),
+        stored=context.target.stores,
     )  # fmt: skip
     return filled + 0.01 * contiguous, match.emit
 
@@ -268,10 +269,11 @@ def _lines(down: For, across: For, columns: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Tiling:
-    """`rows` of filters, `columns` of iterations of `across`, of `lines` of `down` or of one.
-    The right operand is packed in `panels`, or gathered, by the reductions `whole` that have
+    """`rows` of filters, `columns` of iterations of `across`, of `lines` of `down` or of one. The
+    right operand is packed in `panels`, or gathered, by the reductions `whole` that have
     nothing clipped. Computed operands are computed for `steps` of the sum at a time (0: all).
-    `widened`: panels are converted to floats before the loops over rows."""
+    `widened`: panels are converted to floats before the loops over rows. `stored`: micro-kernels
+    store results."""
 
     found: Contraction
     w: Writer
@@ -288,6 +290,7 @@ class _Tiling:
     unroll: int = 1
     rows_inner: bool = False
     widened: bool = False
+    stored: bool = False
 
     def emit(self) -> None:
         """Tiles where no window is clipped along the columns, plain loops elsewhere."""
@@ -345,24 +348,23 @@ class _Tiling:
                 operand = self._operand(places[1], pixels, panels)
                 emit_tile(
                     self.found, w, places, self.tile_rows, {}, operand, left,
-                    unroll=self.unroll, rows_inner=self.rows_inner,
+                    unroll=self.unroll, rows_inner=self.rows_inner, stored=self.stored,
                 )  # fmt: skip
 
     def _rows(self, columns: tuple[Span, Span], full: Full, operand: Operand | None) -> None:
         """Tiles of rows; where a window is clipped, one row at a time."""
+        emit = partial(emit_tile, unroll=self.unroll, stored=self.stored)
         w, rows = self.w, self.rows
         for ends, inside in sorted(self._regions(rows, full), key=lambda part: part[1] is None):
             if inside is None:
                 with w.range(rows.variable, ends[1], ends[0]) as at:
                     row = Span(rows.variable, at, ONE, "r")
-                    emit_tile(self.found, w, (row, *columns), 1, full, operand, unroll=self.unroll)
+                    emit(self.found, w, (row, *columns), 1, full, operand)
                 continue
             with spans(w, rows, ("r", "tile", "height"), self.tile_rows, ends) as tile:
                 places, left = (tile, *columns), self._left(tile)
                 most = 1 if rows == ABSENT else self.tile_rows
-                emit_tile(
-                    self.found, w, places, most, inside, operand, left, self.steps, self.unroll
-                )
+                emit(self.found, w, places, most, inside, operand, left, self.steps)
 
     def _regions(self, loop: For, full: Full) -> list[tuple[Ends, Full | None]]:
         """The part of an output loop where no window is clipped, with the bounds of reductions

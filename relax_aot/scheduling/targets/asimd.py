@@ -23,6 +23,7 @@ TARGET = replace(
     functions=0,
     gates=64,
     float_channels=0,
+    stores=False,
     floats=(padded_rows, im2col, tiles),
     strategies=host.dot_products(DOT4_I8),
 )

@@ -16,6 +16,7 @@ from relax_aot.scheduling.strategies.dot_channels import (
 )
 from relax_aot.scheduling.strategies.dot_positions import positions
 from relax_aot.scheduling.strategies.f32_channel_blocks import channel_blocks
+from relax_aot.scheduling.strategies.f32_in_place import in_place
 from relax_aot.scheduling.strategies.f32_nhwc import depthwise, windows
 from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
@@ -50,5 +51,6 @@ TARGET = Target(
     gates=1024,
     strategies=dot_products(DOT4_U8, DOT2_I16),
     float_channels=16,
-    floats=(windows, depthwise, channel_blocks, padded_rows, im2col, tiles),
+    stores=True,
+    floats=(in_place, windows, depthwise, channel_blocks, padded_rows, im2col, tiles),
 )
