@@ -118,6 +118,17 @@ def _axes(name: str, shape: Sequence[int | str]) -> list[_Axis]:
     return axes
 
 
+def shape_at(name: str, shape: Sequence[int | str], sizes: Mapping[str, int]) -> list[int | str]:
+    """An input's shape, as `input_sizes` takes it, with a number for each axis whose sizes are
+    known by the names of the source; the others are texts."""
+    found: list[int | str] = []
+    values = {text: Dim.of(size) for text, size in sizes.items()}
+    for axis in _axes(name, shape):
+        known = isinstance(axis.size, int) or sizes.keys() >= set(_names(axis.size, sizes))
+        found.append(_dim(axis.size, values, sizes).evaluate({}) if known else axis.size)
+    return found
+
+
 # Names
 
 

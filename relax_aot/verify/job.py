@@ -405,11 +405,11 @@ def _reference(job: Job, known: KernelResults) -> Reference:
         case "numpy":
             return NumpyReference(module, known=known)
         case "onnxruntime":
-            return OnnxReference(job.source, job.fix, job.state).with_windows(module)
+            return OnnxReference(job.source, job.fix, job.state).with_module(module)
         case "litert":
-            return LitertReference(job.source, job.fix, job.state).with_windows(module)
+            return LitertReference(job.source, job.fix, job.state).with_module(module)
         case "torch":
-            return TorchReference(job.source, module, job.fix, job.state).with_windows(module)
+            return TorchReference(job.source, module, job.fix, job.state).with_module(module)
         case other:
             raise ReferenceFailed(
                 f"--reference {other}: references are onnxruntime, numpy, litert, torch and"
@@ -436,7 +436,7 @@ def _entry_references(job: Job) -> dict[str, Reference]:
             references[name] = NumpyReference(project.source_module, held)
         else:
             found = OnnxReference(source, job.fix, job.state, held)
-            references[name] = found.with_windows(project.source_module)
+            references[name] = found.with_module(project.source_module)
     return references
 
 
@@ -447,7 +447,7 @@ def _of_floats(job: Job, program: Program, cases: Sequence[Case]) -> list[dict[s
     reference: Reference = (
         NumpyReference(job.float_module)
         if default_reference(job.source) == "numpy"
-        else OnnxReference(job.source, job.fix, job.state).with_windows(job.float_module)
+        else OnnxReference(job.source, job.fix, job.state).with_module(job.float_module)
     )
     return _answers_of({"": reference}, program, cases)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class LitertReference(Reference):
     def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
         made = self._interpreter
         feed = {
-            d["index"]: given(self._names[d["index"]], d["dtype"], d["shape"])
+            d["index"]: given(self._names[d["index"]], d["dtype"], _axes(d["shape_signature"]))
             for d in made.get_input_details()
         }
         try:
@@ -55,6 +55,10 @@ class LitertReference(Reference):
             }
         except (ValueError, RuntimeError) as error:
             raise ReferenceFailed(f"LiteRT cannot run these sizes: {error}") from None
+
+
+def _axes(signature: Sequence[int]) -> list[int | str]:
+    return [int(size) if size >= 0 else "" for size in signature]
 
 
 def _bytes_of(source: Any) -> bytes:

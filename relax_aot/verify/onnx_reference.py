@@ -56,16 +56,13 @@ class OnnxReference(Reference):
             )
         except Exception as error:  # noqa: BLE001 - the binding's share no better base
             raise ReferenceFailed(f"ONNX Runtime refuses the model: {_reason(error)}") from None
-        self._module: Module | None = None
-
-    def with_windows(self, module: Module) -> Reference:
-        self._module = module
-        return super().with_windows(module)
 
     def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
         feed = {
             declared.name: given(
-                declared.name, _NUMPY.get(declared.type, np.float32), declared.shape
+                declared.name,
+                _NUMPY.get(declared.type, np.float32),
+                ["" if size is None else size for size in declared.shape],
             )
             for declared in self._session.get_inputs()
         }

@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 
 from relax_aot.errors import RelaxAotError
 from relax_aot.evaluation.reference import KernelResults, evaluate
+from relax_aot.frontends.fixing import fixed_value
+from relax_aot.frontends.symbols import shape_at
 from relax_aot.ir.graph import Module
+from relax_aot.ir.types import DType
 
 Array = NDArray[Any]
-Given = Callable[[str, Any, Sequence[Any]], Array]
-"""The value of an input by name; its element type and shape are for one that was fixed."""
+Given = Callable[[str, Any, Sequence[int | str]], Array]
+"""The value of an input by name; its element type and shape are for one that was fixed: a size
+is a number or a text, which is empty where nothing is said."""
 
 
 class ReferenceFailed(RelaxAotError):
@@ -60,10 +64,11 @@ class Reference(ABC):
         self._fix, self._state = dict(fix), dict(state)
         self._held: dict[str, Array] = {} if held is None else held
         self._windows: Mapping[str, Window] = {}
+        self._module: Module | None = None
 
-    def with_windows(self, module: Module) -> Reference:
-        """The reference, which keeps the rows that the module's windows keep."""
-        self._windows = windows_of(module)
+    def with_module(self, module: Module) -> Reference:
+        """The reference, which knows the sizes of a module, and keeps what its windows keep."""
+        self._windows, self._module = windows_of(module), module
         return self
 
     def reset(self) -> None:
@@ -78,7 +83,7 @@ class Reference(ABC):
     ) -> dict[str, Array]:
         """The outputs by name. `sizes` are those of the entry, by symbol."""
 
-        def given(name: str, dtype: Any, shape: Sequence[Any]) -> Array:
+        def given(name: str, dtype: Any, shape: Sequence[int | str]) -> Array:
             if name in inputs:
                 return np.asarray(inputs[name], order="C")
             if name in self._state:
@@ -86,11 +91,10 @@ class Reference(ABC):
                 return first_rows(held, state_shapes[name])
             if name not in self._fix:
                 raise ReferenceFailed(f"{name!r} is not an input of the compiled model")
-            value = np.asarray(self._fix[name])
-            if value.dtype.kind in "US":
-                value = np.asarray(float(str(value)))
-            fixed = [int(n) if isinstance(n, int | np.integer) else 1 for n in shape]
-            return np.broadcast_to(value.astype(dtype), fixed).copy()
+            axes = shape_at(name, shape, self._by_source(sizes or {}))
+            fixed = fixed_value(name, axes, DType.of(np.dtype(dtype)), self._fix[name])
+            whole = [size if isinstance(size, int) else 1 for size in axes]
+            return np.broadcast_to(fixed.array, whole).copy() if fixed.splat else fixed.array
 
         results = self.run(given, sizes or {})
         for name, window in self._windows.items():
@@ -98,6 +102,14 @@ class Reference(ABC):
                 results[output] = window.last(results[output])
         self._held |= {i: results[o] for i, o in self._state.items() if o in results}
         return results
+
+    def _by_source(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The sizes by the names of the source, with those that can have one value only."""
+        if self._module is None:
+            return dict(sizes)
+        symbols = self._module.symbols
+        known = {s.name: s.low for s in symbols if s.low == s.high} | dict(sizes)
+        return {self._module.source_name(name): size for name, size in known.items()}
 
     @abstractmethod
     def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
@@ -121,11 +133,11 @@ class NumpyReference(Reference):
         """`known` are results of kernels, filled and used."""
         name = module.source_name
         super().__init__({}, {name(s.input): name(s.output) for s in module.states}, held)
-        self._module, self._known = module, known
-        self.with_windows(module)
+        self._called, self._known = module, known
+        self.with_module(module)
 
     def run(self, given: Given, sizes: Mapping[str, int]) -> dict[str, Array]:
-        module = self._module
+        module = self._called
         feed = {
             p.name: given(module.source_name(p.name), p.type.dtype.numpy, ())
             for p in module.main.params

@@ -40,7 +40,7 @@ class TorchReference(Reference):
         from torch.utils import _pytree
 
         names = self._program.graph_signature.user_inputs
-        leaves = [_tensor(given(name, np.float32, ())) for name in names]
+        leaves = [_tensor(given(name, *self._declared(name))) for name in names]
         args, kwargs = _pytree.tree_unflatten(leaves, self._program.call_spec.in_spec)
         try:
             with warnings.catch_warnings(), torch.no_grad():
@@ -54,6 +54,15 @@ class TorchReference(Reference):
                 f"the program has {len(arrays)} results, the compiled model {len(self._outputs)}"
             )
         return dict(zip(self._outputs, arrays, strict=True))
+
+    def _declared(self, name: str) -> tuple[Any, list[int | str]]:
+        """The element type and the shape of an input; dynamic sizes have no names here."""
+        nodes = self._program.graph.nodes
+        value: Any = next((node.meta.get("val") for node in nodes if node.name == name), None)
+        if not hasattr(value, "dtype"):
+            return np.float32, []
+        axes = [size if type(size) is int else "" for size in value.shape]
+        return _array(value.new_empty(0, device="cpu")).dtype, axes
 
 
 def _tensor(array: Array) -> Any:

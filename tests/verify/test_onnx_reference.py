@@ -101,3 +101,29 @@ def test_sizes_of_rows_of_no_iteration_may_be_zeros(
     """ONNX Runtime does not know the dynamic ones."""
     arrays = (np.zeros(shape, np.float32) for shape in (found, wanted))
     assert compare_bounded("rows", *arrays).ok is ok
+
+
+SPLAT = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[b, n] x, float[b, l] mask, float[1, k] one) => (float[b, m] y)
+{
+  both = Concat <axis = 1> (x, mask)
+  y = Add(both, one)
+}
+"""
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 3)])
+def test_a_number_fills_an_input_of_dynamic_sizes(sizes: tuple[int, int]) -> None:
+    """Also where they are expressions, and where bounds leave one size only."""
+    model, (batch, length) = parser.parse_model(SPLAT), sizes
+    model.graph.input[1].type.tensor_type.shape.dim[1].dim_param = "2*n + 1"
+    bounds = {"b": (batch, batch), "n": (1, 5), "k": (1, 1)}
+    fix = {"mask": "0.5", "one": "[[2]]"}
+    module = driver.load(model, Options(bounds=bounds, fix=fix))
+    reference = OnnxReference(model, fix, {}).with_module(module)
+    x = np.ones((batch, length), np.float32)
+    found = reference({"x": x}, {}, {"n": length})["y"]
+    wanted = np.full((batch, 3 * length + 1), 2.5, np.float32)
+    wanted[:, :length] = 3
+    np.testing.assert_array_equal(found, wanted)
