@@ -159,14 +159,14 @@ def tolerance_of(rtol: float | None, atol: float | None) -> Tolerance | None:
 
 def parse_at(text: str) -> dict[str, int]:
     """Parse `n=77,m=3`."""
-    sizes = {}
+    pairs = []
     for part in text.split(","):
         name, value = _pair(part.strip(), "--at", "n=77")
         try:
-            sizes[name] = int(value)
+            pairs.append((name, int(value)))
         except ValueError:
             raise UsageError(f"--at {text}: {value!r} is not an integer") from None
-    return sizes
+    return _by_name("--at", pairs)
 
 
 def _pair(text: str, option: str, example: str) -> tuple[str, str]:

@@ -91,7 +91,10 @@ def parse_relation(text: str) -> tuple[str, Dim]:
     pieces = re.split(r"(<=|>=|==|<|>)", text)
     if len(pieces) != 3:
         raise DimSyntaxError(f"expected one of <= < >= > == in {text!r}")
-    left, right = parse_dim(pieces[0]), parse_dim(pieces[2])
+    try:
+        left, right = parse_dim(pieces[0]), parse_dim(pieces[2])
+    except DimSyntaxError as error:
+        raise DimSyntaxError(f"{text!r}: {error}") from None
     if pieces[1] == "==":
         return "==0", left - right
     apart = right - left if pieces[1] in ("<=", "<") else left - right

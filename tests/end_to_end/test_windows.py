@@ -493,6 +493,8 @@ def test_values_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
         assert f"{option} {values[0][0]}: given twice" in str(done.exception)
     done = CliRunner().invoke(cli, ["verify", str(path), "--window=m=3", "--at=m=4"])
     assert "give another --at or inputs, or --window m=4" in str(done.exception)
+    done = CliRunner().invoke(cli, ["verify", str(path), "--window=m=3", "--at=m=2,m=3"])
+    assert "--at m: given twice" in str(done.exception)
 
 
 def test_a_loaded_module_keeps_its_windows() -> None:
