@@ -241,7 +241,10 @@ def _in_box(dim: Dim, box: tuple[tuple[int, int], ...]) -> tuple[int, int]:
             break
         at_low[name], at_high[name] = bounds.range(name)[::sign]
     else:
-        return dim.evaluate(at_low), dim.evaluate(at_high)
+        try:
+            return dim.evaluate(at_low), dim.evaluate(at_high)
+        except ZeroDivisionError:  # where a divisor is 0 there is no size
+            return natural
     ranges = [bounds.range(name) for name in names]
     small = prod(stop - start + 1 for start, stop in ranges) <= 4096
     greatest = {n: max(map(abs, bounds.range(n))) for n in names}

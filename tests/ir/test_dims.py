@@ -22,6 +22,7 @@ from relax_aot.ir.dims import (
     maximize,
     minimize,
     parse_dim,
+    parse_relation,
     prove_eq,
     prove_le,
     prove_lt,
@@ -173,6 +174,19 @@ def test_boxes_share_the_intervals_of_sizes_without_the_symbol_that_differs() ->
 def test_bad_text_is_refused_with_a_column(text: str) -> None:
     with pytest.raises(DimSyntaxError, match="column"):
         parse_dim(text)
+
+
+def test_an_error_of_a_relation_names_it() -> None:
+    with pytest.raises(DimSyntaxError, match=r"'n < 2\*': .*column"):
+        parse_relation("n < 2*")
+
+
+def test_a_divisor_may_be_zero_at_the_end_of_a_range() -> None:
+    """No size is computed there; elsewhere the interval holds it."""
+    size = parse_dim("min(1, 64 // (k*m), n // 8)*max(64 // (k*m), n // 8)")
+    low, high = interval(size, Bounds.of(dict.fromkeys("kmn", (0, 6))))
+    for k, m, n in itertools.product(range(1, 7), range(1, 7), range(7)):
+        assert low <= size.evaluate({"k": k, "m": m, "n": n}) <= high
 
 
 def test_a_dim_has_no_truth_value() -> None:
