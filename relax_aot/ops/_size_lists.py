@@ -45,8 +45,8 @@ def entry(at: int | Dim, buffer: Buffer) -> Load:
     return buffer[(Dim.of(at),)] if buffer.rank else buffer[()]
 
 
-def length_of(buffer: Buffer) -> Dim:
-    return buffer.shape[0] if buffer.rank else Dim.of(1)
+def length_of(given: Buffer | TensorType) -> Dim:
+    return given.shape[0] if given.rank else Dim.of(1)
 
 
 def axis_at(k: KernelBuilder, axes: Buffer, i: Dim, rank: int) -> Dim:

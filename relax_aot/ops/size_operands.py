@@ -18,7 +18,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, must_not_exceed, require
+from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, require
 from relax_aot.ops._size_lists import (
     ONE,
     ZERO,
@@ -46,6 +46,19 @@ def _slice_type(
 ) -> TensorType:
     check_operands(starts, ends, axes, steps)
     return list_type(3 * len(sizes))
+
+
+def _slice_conditions(
+    starts: TensorType,
+    ends: TensorType,
+    axes: TensorType | None = None,
+    steps: TensorType | None = None,
+    *,
+    sizes: Sizes,
+) -> list[Condition]:
+    count, others = length_of(starts), (ends, axes, steps)
+    same = [must_equal(length_of(o), count, "lists of a Slice") for o in others if o is not None]
+    return same if axes else [*same, must_not_exceed(count, len(sizes), "axes of a Slice")]
 
 
 def _slice_lower(
@@ -135,7 +148,10 @@ def _slice_samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-SLICE = Op("slice_sizes", _slice_type, _slice_lower, _slice_reference, _slice_samples)
+SLICE = Op(
+    "slice_sizes", _slice_type, _slice_lower, _slice_reference, _slice_samples,
+    conditions=_slice_conditions,
+)  # fmt: skip
 
 
 # pad_sizes: the elements before, and the size after padding, of every axis
@@ -143,7 +159,15 @@ SLICE = Op("slice_sizes", _slice_type, _slice_lower, _slice_reference, _slice_sa
 
 def _pad_type(pads: TensorType, axes: TensorType | None = None, *, sizes: Sizes) -> TensorType:
     check_operands(pads, axes)
+    require(pads.rank == 1, f"a list of elements to pad is needed, got {pads}")
     return list_type(2 * len(sizes))
+
+
+def _pad_conditions(
+    pads: TensorType, axes: TensorType | None = None, *, sizes: Sizes
+) -> list[Condition]:
+    count = Dim.of(len(sizes)) if axes is None else length_of(axes)
+    return [must_equal(pads.shape[0], 2 * count, "numbers of a Pad")]
 
 
 def _pad_lower(
@@ -184,6 +208,7 @@ PAD = Op(
         Sample((np.array([1, 2, 3, -1]), None), {"sizes": (5, 7)}, symbolic=False),
         Sample((np.array([1, 3]), np.array([-1])), {"sizes": (5, 7)}, symbolic=False),
     ],
+    conditions=_pad_conditions,
 )
 
 
@@ -391,7 +416,12 @@ UNSQUEEZE = Op(
 
 def _tile_type(repeats: TensorType, *, sizes: Sizes) -> TensorType:
     check_operands(repeats)
+    require(repeats.rank == 1, f"a list of repeats is needed, got {repeats}")
     return list_type(len(sizes))
+
+
+def _tile_conditions(repeats: TensorType, *, sizes: Sizes) -> list[Condition]:
+    return [must_equal(repeats.shape[0], len(sizes), "repeats of a Tile")]
 
 
 def _tile_lower(k: KernelBuilder, repeats: Buffer, y: Buffer, *, sizes: Sizes) -> None:
@@ -407,6 +437,7 @@ TILE = Op(
     _tile_lower,
     lambda repeats, *, sizes: repeats.astype(np.int64) * [int(n) for n in sizes],
     lambda rng: [Sample((np.array([2, 0, 3]),), {"sizes": (5, 6, 7)}, symbolic=False)],
+    conditions=_tile_conditions,
 )
 
 
