@@ -116,6 +116,9 @@ def _divisible(rng: np.random.Generator) -> list[tuple[Array, Array]]:
         a = rng.integers(-100, 100, (4, 3)).astype(t)
         b = rng.integers(1, 20, (3,)).astype(t)
         pairs += [(a, b)] + ([(a, np.negative(b).astype(t))] if t is not np.uint8 else [])
+    for t in (np.int8, np.int64):
+        least = np.iinfo(t).min
+        pairs.append((np.array([7, -7, 0, least, least], t), np.array([0, 0, 0, 0, -1], t)))
     return pairs
 
 
@@ -158,8 +161,10 @@ def _shifts(rng: np.random.Generator) -> list[tuple[Array, Array]]:
 def _truncating_divide(x: Array, y: Array) -> Array:
     if is_float(x):
         return np.asarray(np.divide(x, y))
-    quotient = np.abs(x.astype(object)) // np.abs(y.astype(object))
-    return np.asarray(np.where((x < 0) != (y < 0), -quotient, quotient))
+    with np.errstate(all="ignore"):  # the least number divided by -1 wraps around
+        divisor = np.where(y == 0, 1, y).astype(y.dtype)
+        inexact = (x % divisor != 0) & ((x < 0) != (divisor < 0))
+        return np.where(y == 0, 0, x // divisor + inexact).astype(x.dtype)
 
 
 def _prelu(x: Load, slope: Load) -> Operand:

@@ -90,14 +90,22 @@ def _elements_lower(
         k.store(y[at], x[(*at[:at_axis], index, *at[at_axis + 1 :])])
 
 
+def _elements_reference(x: Array, indices: Array, *, axis: int = 0) -> Array:
+    """Other axes of the indices may be shorter than those of x."""
+    at = normal_axis(axis, x.ndim)
+    near = (slice(None if i == at else size) for i, size in enumerate(indices.shape))
+    return np.take_along_axis(x[tuple(near)], indices, axis=at)
+
+
 GATHER_ELEMENTS = Op(
     "gather_elements",
     _elements_type,
     _elements_lower,
-    lambda x, indices, *, axis=0: np.take_along_axis(x, indices, axis=axis),
+    _elements_reference,
     lambda rng: [
-        Sample((rng.normal(size=(4, 3)).astype(np.float32), rng.integers(-3, 3, (4, 2))),
-               {"axis": 1}, symbolic=False),
+        Sample((rng.normal(size=(4, 3)).astype(np.float32), rng.integers(-3, 3, (rows, 2))),
+               {"axis": 1}, symbolic=False)
+        for rows in (4, 3, 1)
     ],
     conditions=_elements_conditions,
     any_type=True, traits=Trait.MOVES
