@@ -110,16 +110,15 @@ def narrowed(builder: FunctionBuilder, value: Var, to: DType) -> Var:
     """The value in the half-precision type that a result or a state has."""
     if value.type.dtype is to or to not in HALF:
         return value
-    call = next(call for call in reversed(builder.body) if value in call.outs)
-    if has(call.op, Trait.PERMUTES):
+    call = next((call for call in reversed(builder.body) if value in call.outs), None)
+    if call is not None and has(call.op, Trait.PERMUTES):
         # Rounded before they are moved, elements take half the memory.
         parts = [narrowed(builder, arg, to) for arg in call.inputs]
         attrs = dict(call.attrs)
         return builder.call(call.op, *parts, name=value.name, origin=call.origin, **attrs)[0]
     widen, builder.widen = builder.widen, None
-    (found,) = builder.call(
-        "cast", value, name=value.name, origin=call.origin, to=to, saturate=False
-    )
+    origin = "" if call is None else call.origin  # a constant that was widened
+    (found,) = builder.call("cast", value, name=value.name, origin=origin, to=to, saturate=False)
     builder.widen = widen
     return found
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
+import relax_aot as rx
 from relax_aot.inference.half_precision import selects
 from relax_aot.ir.graph import Module
 from relax_aot.ops import all_ops
@@ -168,3 +169,22 @@ def test_recurrent_kernels_of_half_precision_equal_their_reference(op: str) -> N
             np.testing.assert_allclose(
                 mine.astype(np.float64), expected.astype(np.float64), 2.0**-10, 1e-6
             )
+
+
+def test_a_result_may_be_known_while_compiling() -> None:
+    """The scores of constant queries and keys are a constant, of floats until it is rounded."""
+    model = parser.parse_model("""
+<ir_version: 9, opset_import: ["": 24]>
+g (float16[1, 1, 3, 2] v, int64[1] keys) => (float16[1, 2, 2, 2] y, float16[1, 2, 2, 3] scores)
+{ y, , , scores = Attention <scale = 2.0> (q, k, v, , , , keys) }
+""")
+    q, k = [[[1, 2], [3, 4]], [[0, 1], [1, 0]]], [[[1, 0], [0, 1], [1, 1]]]
+    for name, heads in (("q", q), ("k", k)):
+        array = np.array([heads], np.float16)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    v = np.array([[[[1, 2], [3, 4], [5, 6]]]], np.float16)
+    found = rx.compile(model).host()(v=v, keys=np.array([3]))
+    scores = 2 * np.array([[[[1, 2, 3], [3, 4, 7]], [[0, 1, 1], [1, 0, 1]]]])
+    np.testing.assert_array_equal(found["scores"], scores)
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    np.testing.assert_allclose(found["y"], weights @ v, rtol=2e-3)
