@@ -110,6 +110,7 @@ MATMUL = Op(
 
 
 def _gemm_shapes(attrs: Gemm, a: TensorType, b: TensorType) -> tuple[Dim, Dim, Dim, Dim]:
+    require(a.rank == 2 and b.rank == 2, f"gemm needs matrices, got {a} and {b}")
     m, k = a.shape[::-1] if attrs.trans_a else a.shape
     k2, n = b.shape[::-1] if attrs.trans_b else b.shape
     return m, k, k2, n
@@ -126,7 +127,6 @@ class Gemm:
 def _gemm_type(
     attrs: Gemm, a: TensorType, b: TensorType, c: TensorType | None = None
 ) -> TensorType:
-    require(a.rank == 2 and b.rank == 2, f"gemm needs matrices, got {a} and {b}")
     require(a.dtype is b.dtype, f"gemm needs equal element types, got {a} and {b}")
     m, inner_a, inner_b, n = _gemm_shapes(attrs, a, b)
     both = inner_a.is_constant and inner_b.is_constant

@@ -167,6 +167,8 @@ def _attention(node: Node) -> Results:
 
 def _widened(node: Node, mask: Var, keys: Dim) -> Var:
     """A mask that is too short shuts the keys that it does not tell of."""
+    if not mask.type.rank or not (mask.type.dtype.is_float or mask.type.dtype is DType.BOOL):
+        raise ModelError(f"a mask of {mask.type}")
     length = mask.type.shape[-1]
     if node.builder.proves(length, "==", keys):
         return mask

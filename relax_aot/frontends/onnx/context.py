@@ -308,6 +308,10 @@ class Node(Constants):
         var = self.arg(index)
         known = self.builder.dims(var)
         if known is not None:
+            if len(known) != len(axes):
+                raise ModelError(
+                    f"its input {index} holds {len(known)} sizes, not one for each of {len(axes)}"
+                )
             return known
         if var.type.elements != Dim.of(len(axes)):
             var = self.as_long(index, len(axes))

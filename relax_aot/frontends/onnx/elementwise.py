@@ -47,6 +47,8 @@ def _aligned(node: Node) -> Var:
     if node.opset >= 7:
         return y
     if not node.attr("broadcast", 0):
+        if x.type.rank != y.type.rank:
+            raise ModelError(f"without `broadcast`, {y.type} must have the shape of {x.type}")
         for left, right in zip(x.type.shape, y.type.shape, strict=True):
             node.require_equal(left, right, "sizes without broadcasting")
         return y

@@ -54,6 +54,11 @@ def _slice(node: Node) -> Results:
         starts, ends, axes, steps = node.dims(1), node.dims(2), node.ints(3), node.ints(4)
     axes = list(range(len(starts))) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise ModelError(
+            f"a Slice has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and"
+            f" {len(steps)} steps"
+        )
     places = [normal_axis(axis, x.type.rank) for axis in axes]
     if len(set(places)) < len(places) or 0 in steps:
         raise ModelError(f"a Slice has axes {axes} and steps {steps}")
@@ -122,7 +127,10 @@ def _sliced_axes(node: Node, rank: int) -> list[int]:
     """The axes that a Slice may cut: all, where data name them."""
     given = node.optional(3)
     if given is None:
-        count = node.arg(1).type.shape[0]
+        first = node.arg(1).type
+        if first.rank != 1:
+            raise ModelError(f"the first elements of a Slice are {first}")
+        count = first.shape[0]
         return list(range(count.constant if count.is_constant else rank))
     if not _known(node, 3):
         return list(range(rank))
@@ -152,6 +160,8 @@ def _parts(node: Node, size: Dim) -> list[Dim]:
     if node.opset >= 13 and node.optional(1) is not None:
         return _given_parts(node, size)
     count = int(node.attr("num_outputs", len(node.proto.output)))
+    if count != len(node.proto.output):
+        raise ModelError(f"a Split into {count} has {len(node.proto.output)} outputs")
     if node.opset < 18:
         return [simplify(size // count, node.builder.bounds)] * count
     # The last part may be smaller.

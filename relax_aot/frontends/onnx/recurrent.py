@@ -30,7 +30,10 @@ def _recurrent(kind: str) -> Handler:
         if batch_first:
             args = [_time_first(node, arg, index) for index, arg in enumerate(args)]
         hidden = args[2].type.shape[-1]  # type: ignore[union-attr]  # checked above
-        size = int(node.attr("hidden_size", 0)) or int(hidden)
+        size = int(node.attr("hidden_size", 0))
+        if not size and not hidden.is_constant:
+            raise ModelError("a recurrent layer needs hidden_size, or an R of known sizes")
+        size = size or hidden.constant
         args = [_as_weights(node, arg, index, GATES[kind] * size) for index, arg in enumerate(args)]
         attrs: dict[str, Any] = {
             "hidden": size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results, dtype_of
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim, dim_max
@@ -79,6 +80,8 @@ def _dft_along(node: Node, x: Var, along: Var, inverse: bool, onesided: bool) ->
 
 def _stft(node: Node) -> Results:
     signal, window = node.arg(0), node.optional(2)
+    if window is not None and window.type.rank != 1:
+        raise ModelError(f"a window of {window.type}")
     if signal.type.rank == 2:  # a real signal, as PyTorch's exporter writes it
         signal = node.reshape(signal, (*signal.type.shape, Dim.of(1)))
     whole = signal.type.shape[1]
