@@ -81,7 +81,11 @@ def _layer_norm(node: Node) -> Results:
     x = node.arg(0)
     axis = normal_axis(int(node.attr("axis", -1)), x.type.rank)
     scale, bias = node.optional(1), node.optional(2)
-    y = node.emit("layer_norm", x, scale, bias, axis=axis, epsilon=_epsilon(node))
+    if any(value is not None and value.type.rank > x.type.rank - axis for value in (scale, bias)):
+        plain = node.emit("layer_norm", x, None, None, axis=axis, epsilon=_epsilon(node))
+        y = _spread(node, _spread(node, plain, "mul", scale), "add", bias)
+    else:
+        y = node.emit("layer_norm", x, scale, bias, axis=axis, epsilon=_epsilon(node))
     if not any(node.requested[1:]):
         return y
     # The statistics are computed again, in the type that the standard gives them.
@@ -95,10 +99,26 @@ def _layer_norm(node: Node) -> Results:
     return y, mean, node.emit("reciprocal", root)
 
 
+def _spread(node: Node, x: Var, op: str, value: Var | None) -> Var:
+    """x with a scale or a bias of further axes than those that are normalized."""
+    if value is None:
+        return x
+    if value.type.rank > x.type.rank:
+        raise ModelError(f"{value.type} has more axes than {x.type}")
+    result = node.emit(op, x, value)
+    for size, own in zip(result.type.shape, x.type.shape, strict=True):
+        node.require_equal(size, own, "a scale or a bias of a normalization")
+    return result
+
+
 def _rms_norm(node: Node) -> Results:
-    x = node.arg(0)
+    x, scale = node.arg(0), node.arg(1)
     axis = normal_axis(int(node.attr("axis", -1)), x.type.rank)
-    return node.emit("rms_norm", x, node.arg(1), axis=axis, epsilon=_epsilon(node))
+    if scale.type.rank <= x.type.rank - axis:
+        return node.emit("rms_norm", x, scale, axis=axis, epsilon=_epsilon(node))
+    one = node.scalar(1.0, x)
+    plain = node.emit("rms_norm", x, one, axis=axis, epsilon=_epsilon(node))
+    return _spread(node, plain, "mul", scale)
 
 
 def _batch_norm(node: Node) -> Results:
@@ -127,6 +147,8 @@ def _instance_norm(node: Node) -> Results:
 def _group_norm(node: Node) -> Results:
     x, scale, bias = node.arg(0), node.arg(1), node.arg(2)
     groups = int(node.required("num_groups"))
+    if groups < 1:
+        raise ModelError(f"a GroupNormalization has {groups} groups")
     if node.opset < 21:
         # One scale per group: each is repeated over the channels of its group.
         each = _channels(x) // groups
@@ -156,6 +178,8 @@ def _lrn(node: Node) -> Results:
     beyond the first and the last channel there are zeros."""
     x = node.arg(0)
     size = int(node.required("size"))
+    if size < 1:
+        raise ModelError(f"an LRN over {size} channels")
     n, channels, *inner = x.type.shape
     rows = (n, ONE, channels, prod(inner, start=ONE))
     low, high = (size - 1) // 2, size - 1 - (size - 1) // 2
