@@ -130,6 +130,13 @@ def test_the_changelog_says_nothing_twice() -> None:
     assert not {line for line in lines if lines.count(line) > 1}
 
 
+def test_each_version_of_the_changelog_has_its_headings_once_and_in_order() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for version in text.split("\n## ")[1:]:
+        headings = re.findall(r"^### (.*)$", version, re.M)
+        assert headings == [name for name in ("Added", "Changed", "Fixed") if name in headings]
+
+
 def test_the_list_of_pages_has_every_page_by_its_title() -> None:
     links = re.findall(r"\[([^]]+)\]\(([^)]+)\)", (DOCS / "README.md").read_text(encoding="utf-8"))
     listed = {target: title for title, target in links}
