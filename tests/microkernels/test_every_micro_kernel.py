@@ -103,6 +103,17 @@ def test_c_with_avx2_alone(strips: tuple[str, ...]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(machine() != "x86_64", reason="instructions of x86-64")
+def test_c_with_avx512_that_has_no_products_of_bytes() -> None:
+    """Such as Skylake: sums of floats are vectors of 512 bits, those of integers of 256."""
+    if "avx512dq" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("no AVX-512")
+    call = in_process(ARM, ("-O2", "-march=skylake-avx512"))
+    for kernel in ARM:
+        assert not differences(kernel, samples(kernel.name)[:EMULATED], call)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(machine() != "x86_64", reason="instructions of x86-64")
 @pytest.mark.parametrize("form", [("-DRAOT_ZEN4=1",), ("-DRAOT_ZEN4=0", *STRIPS)])
 def test_decoded_weights_of_this_machine(form: tuple[str, ...]) -> None:
     """With AVX-512, the processor decides whether weights for more than six rows are decoded in

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.runtime_c.headers import HEADERS, all_headers
 
 
 def run(*command: str | Path) -> str:
@@ -107,3 +108,21 @@ def test_compiles_for_cortex_m(cpu: str, tmp_path: Path) -> None:
     )  # fmt: skip
     run("cmake", "--build", tmp_path)
     assert list(tmp_path.rglob("*.obj")) or list(tmp_path.rglob("*.o"))
+
+
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        "gcc -march=x86-64-v3", "gcc -march=x86-64-v3 -mavx512f", "aarch64-linux-gnu-gcc",
+        "arm-none-eabi-gcc -mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16",
+        "arm-none-eabi-gcc -mcpu=cortex-m55 -mthumb -mfloat-abi=hard",
+    ],
+)  # fmt: skip
+def test_all_headers_are_included_together(compiler: str, tmp_path: Path) -> None:
+    name, *flags = compiler.split()
+    need(name)
+    if "-march=x86-64-v3" in flags and platform.machine() != "x86_64":
+        pytest.skip("instructions of x86-64")
+    (tmp_path / "all.c").write_text(all_headers("cuda" if "eabi" in name else ""))
+    warnings = ("-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror", "-Wno-unused-function")
+    run(name, *flags, "-std=c11", *warnings, f"-I{HEADERS}", "-fsyntax-only", tmp_path / "all.c")

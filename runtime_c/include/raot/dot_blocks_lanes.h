@@ -31,7 +31,13 @@ raot_blocks_lanes(const int32_t bits, float *sums, const int8_t *left, const int
 __attribute__((always_inline)) static inline __m256 raot_blocks_scale(const void *scales,
                                                                       int32_t at)
 {
+#if RAOT_LANES == 16
+    const __m128i bits = _mm_loadu_si128((const __m128i *)((const uint16_t *)scales + at));
+
+    return _mm512_castps512_ps256(_mm512_cvtph_ps(_mm256_castsi128_si256(bits)));
+#else
     return raot_half_load(RAOT_F16, (const uint16_t *)scales + at);
+#endif
 }
 
 __attribute__((always_inline)) static inline void

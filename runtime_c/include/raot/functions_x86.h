@@ -19,98 +19,99 @@
 #include "vector_functions.h"
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
-#define RAOT_LANES 16
+#define RAOT_FLOATS 16
 #define RAOT_X86(operation) _mm512_##operation
 #define RAOT_X86_BITS(x) _mm512_castps_si512(x)
 #define RAOT_X86_FLOATS(x) _mm512_castsi512_ps(x)
 #define RAOT_X86_REGISTER "+v"
-typedef __m512 raot_lanes;
+typedef __m512 raot_floats;
 #else
-#define RAOT_LANES 8
+#define RAOT_FLOATS 8
 #define RAOT_X86(operation) _mm256_##operation
 #define RAOT_X86_BITS(x) _mm256_castps_si256(x)
 #define RAOT_X86_FLOATS(x) _mm256_castsi256_ps(x)
 #define RAOT_X86_REGISTER "+x"
-typedef __m256 raot_lanes;
+typedef __m256 raot_floats;
 #endif
 
 /* Vectors that are computed at once, their elements, and those of a block. */
 #define RAOT_AT_ONCE 4
-#define RAOT_GROUP (RAOT_AT_ONCE * RAOT_LANES)
+#define RAOT_GROUP (RAOT_AT_ONCE * RAOT_FLOATS)
 #define RAOT_BLOCK (4 * RAOT_GROUP)
 
 #define RAOT_EACH(statement)                     \
     for (int32_t k = 0; k < RAOT_AT_ONCE; k++) { \
         statement;                               \
     }
-#define RAOT_LOAD_X86(x, from) RAOT_EACH(x[k] = RAOT_X86(loadu_ps)((from) + k * RAOT_LANES))
-#define RAOT_STORE_X86(to, x) RAOT_EACH(RAOT_X86(storeu_ps)((to) + k * RAOT_LANES, x[k]))
+#define RAOT_LOAD_X86(x, from) RAOT_EACH(x[k] = RAOT_X86(loadu_ps)((from) + k * RAOT_FLOATS))
+#define RAOT_STORE_X86(to, x) RAOT_EACH(RAOT_X86(storeu_ps)((to) + k * RAOT_FLOATS, x[k]))
 
 /* In a register: compilers would read it from memory for each use. */
-RAOT_INLINE static inline raot_lanes raot_all_x86(float value)
+RAOT_INLINE static inline raot_floats raot_all_x86(float value)
 {
-    raot_lanes all = RAOT_X86(set1_ps)(value);
+    raot_floats all = RAOT_X86(set1_ps)(value);
 
     __asm__ volatile("" : RAOT_X86_REGISTER(all));
     return all;
 }
 
 /* p = p * x + c */
-RAOT_INLINE static inline void raot_step_x86(raot_lanes *p, const raot_lanes *x, float c)
+RAOT_INLINE static inline void raot_step_x86(raot_floats *p, const raot_floats *x, float c)
 {
-    const raot_lanes all = raot_all_x86(c);
+    const raot_floats all = raot_all_x86(c);
 
     RAOT_EACH(p[k] = RAOT_X86(fmadd_ps)(p[k], x[k], all))
 }
 
 /* p = c1 * x + c0 */
-RAOT_INLINE static inline void raot_line_x86(raot_lanes *p, float c1, const raot_lanes *x, float c0)
+RAOT_INLINE static inline void raot_line_x86(raot_floats *p, float c1, const raot_floats *x,
+                                             float c0)
 {
-    const raot_lanes slope = raot_all_x86(c1);
-    const raot_lanes all = raot_all_x86(c0);
+    const raot_floats slope = raot_all_x86(c1);
+    const raot_floats all = raot_all_x86(c0);
 
     RAOT_EACH(p[k] = RAOT_X86(fmadd_ps)(slope, x[k], all))
 }
 
 /* Of two numbers, one of which is NaN, these instructions give the second: x. */
-RAOT_INLINE static inline void raot_at_most_x86(raot_lanes *x, float bound)
+RAOT_INLINE static inline void raot_at_most_x86(raot_floats *x, float bound)
 {
-    const raot_lanes all = raot_all_x86(bound);
+    const raot_floats all = raot_all_x86(bound);
 
     RAOT_EACH(x[k] = RAOT_X86(min_ps)(all, x[k]))
 }
 
-RAOT_INLINE static inline void raot_at_least_x86(raot_lanes *x, float bound)
+RAOT_INLINE static inline void raot_at_least_x86(raot_floats *x, float bound)
 {
-    const raot_lanes all = raot_all_x86(bound);
+    const raot_floats all = raot_all_x86(bound);
 
     RAOT_EACH(x[k] = RAOT_X86(max_ps)(all, x[k]))
 }
 
-RAOT_INLINE static inline void raot_magnitude_x86(raot_lanes *a, const raot_lanes *x)
+RAOT_INLINE static inline void raot_magnitude_x86(raot_floats *a, const raot_floats *x)
 {
-    const raot_lanes sign = raot_all_x86(-0.0f);
+    const raot_floats sign = raot_all_x86(-0.0f);
 
     RAOT_EACH(a[k] = RAOT_X86(andnot_ps)(sign, x[k]))
 }
 
 /* The sign of x, to that of a, which is positive. */
-RAOT_INLINE static inline void raot_signed_x86(raot_lanes *a, const raot_lanes *x)
+RAOT_INLINE static inline void raot_signed_x86(raot_floats *a, const raot_floats *x)
 {
-    const raot_lanes sign = raot_all_x86(-0.0f);
+    const raot_floats sign = raot_all_x86(-0.0f);
 
     RAOT_EACH(a[k] = RAOT_X86(or_ps)(a[k], RAOT_X86(and_ps)(x[k], sign)))
 }
 
 /* r = raot_reducef(x, shifted), or that of -x; `negative` is a constant where this is inlined. */
-RAOT_INLINE static inline void raot_reduce_x86(raot_lanes *r, raot_lanes *shifted,
-                                               const raot_lanes *x, int negative)
+RAOT_INLINE static inline void raot_reduce_x86(raot_floats *r, raot_floats *shifted,
+                                               const raot_floats *x, int negative)
 {
-    const raot_lanes shifter = raot_all_x86(RAOT_SHIFTERF);
-    const raot_lanes by = raot_all_x86(negative ? -1.442695f : 1.442695f);
-    const raot_lanes high = raot_all_x86(0.693145751953125f);
-    const raot_lanes low = raot_all_x86(1.428606765330187e-06f);
-    raot_lanes n[RAOT_AT_ONCE];
+    const raot_floats shifter = raot_all_x86(RAOT_SHIFTERF);
+    const raot_floats by = raot_all_x86(negative ? -1.442695f : 1.442695f);
+    const raot_floats high = raot_all_x86(0.693145751953125f);
+    const raot_floats low = raot_all_x86(1.428606765330187e-06f);
+    raot_floats n[RAOT_AT_ONCE];
 
     RAOT_EACH(shifted[k] = RAOT_X86(fmadd_ps)(x[k], by, shifter))
     RAOT_EACH(n[k] = RAOT_X86(sub_ps)(shifted[k], shifter))
@@ -123,17 +124,17 @@ RAOT_INLINE static inline void raot_reduce_x86(raot_lanes *r, raot_lanes *shifte
 }
 
 /* 2^n, where the exponent of 1 is `bias`. */
-RAOT_INLINE static inline raot_lanes raot_scale_x86(raot_lanes shifted, int32_t bias)
+RAOT_INLINE static inline raot_floats raot_scale_x86(raot_floats shifted, int32_t bias)
 {
     return RAOT_X86_FLOATS(RAOT_X86(add_epi32)(RAOT_X86(slli_epi32)(RAOT_X86_BITS(shifted), 23),
                                                RAOT_X86(set1_epi32)(bias * (1 << 23))));
 }
 
 /* t = raot_exp_smallf(r) */
-RAOT_INLINE static inline void raot_exp_small_x86(raot_lanes *t, const raot_lanes *r)
+RAOT_INLINE static inline void raot_exp_small_x86(raot_floats *t, const raot_floats *r)
 {
-    const raot_lanes last = raot_all_x86(0.001386701f);
-    raot_lanes z[RAOT_AT_ONCE], low[RAOT_AT_ONCE];
+    const raot_floats last = raot_all_x86(0.001386701f);
+    raot_floats z[RAOT_AT_ONCE], low[RAOT_AT_ONCE];
 
     RAOT_EACH(z[k] = RAOT_X86(mul_ps)(r[k], r[k]))
     raot_line_x86(t, 0.00836417f, r, 0.041667186f);
@@ -144,7 +145,7 @@ RAOT_INLINE static inline void raot_exp_small_x86(raot_lanes *t, const raot_lane
 }
 
 /* p = raot_exp_tailf(r) */
-RAOT_INLINE static inline void raot_exp_tail_x86(raot_lanes *p, const raot_lanes *r)
+RAOT_INLINE static inline void raot_exp_tail_x86(raot_floats *p, const raot_floats *r)
 {
     raot_line_x86(p, 0.00019960135f, r, 0.0013933729f);
     raot_step_x86(p, r, 0.00833319f);
@@ -154,10 +155,10 @@ RAOT_INLINE static inline void raot_exp_tail_x86(raot_lanes *p, const raot_lanes
 }
 
 /* p = raot_exp_nearf(r) */
-RAOT_INLINE static inline void raot_exp_near_x86(raot_lanes *p, const raot_lanes *r)
+RAOT_INLINE static inline void raot_exp_near_x86(raot_floats *p, const raot_floats *r)
 {
-    const raot_lanes one = raot_all_x86(1.0f);
-    raot_lanes high[RAOT_AT_ONCE], low[RAOT_AT_ONCE], z[RAOT_AT_ONCE];
+    const raot_floats one = raot_all_x86(1.0f);
+    raot_floats high[RAOT_AT_ONCE], low[RAOT_AT_ONCE], z[RAOT_AT_ONCE];
 
     RAOT_EACH(high[k] = RAOT_X86(add_ps)(one, r[k]))
     RAOT_EACH(low[k] = RAOT_X86(sub_ps)(r[k], RAOT_X86(sub_ps)(high[k], one)))
@@ -167,9 +168,9 @@ RAOT_INLINE static inline void raot_exp_near_x86(raot_lanes *p, const raot_lanes
 }
 
 /* The last factor of raot_expf: 2^-64 where x is negative, otherwise 2^64. */
-RAOT_INLINE static inline raot_lanes raot_exp_last_x86(raot_lanes x)
+RAOT_INLINE static inline raot_floats raot_exp_last_x86(raot_floats x)
 {
-    const raot_lanes sign = RAOT_X86(and_ps)(x, RAOT_X86(set1_ps)(-0.0f));
+    const raot_floats sign = RAOT_X86(and_ps)(x, RAOT_X86(set1_ps)(-0.0f));
 
     return RAOT_X86_FLOATS(RAOT_X86(sub_epi32)(RAOT_X86(set1_epi32)(0x5f800000),
                                                RAOT_X86(srli_epi32)(RAOT_X86_BITS(sign), 1)));
@@ -178,7 +179,7 @@ RAOT_INLINE static inline raot_lanes raot_exp_last_x86(raot_lanes x)
 RAOT_INLINE static inline void raot_exp_block_x86(float *values, const float *from, int32_t count)
 {
     float rests[RAOT_BLOCK], shifts[RAOT_BLOCK];
-    raot_lanes x[RAOT_AT_ONCE], r[RAOT_AT_ONCE], shifted[RAOT_AT_ONCE], p[RAOT_AT_ONCE];
+    raot_floats x[RAOT_AT_ONCE], r[RAOT_AT_ONCE], shifted[RAOT_AT_ONCE], p[RAOT_AT_ONCE];
 
     for (int32_t i = 0; i < count; i += RAOT_GROUP) {
         RAOT_LOAD_X86(x, from + i)
@@ -202,11 +203,11 @@ RAOT_INLINE static inline void raot_exp_block_x86(float *values, const float *fr
 }
 
 /* `inside` where |x| is less than `bound`, otherwise, and for NaN, `outside`. */
-RAOT_INLINE static inline raot_lanes raot_choice_x86(raot_lanes x, raot_lanes bound,
-                                                     raot_lanes inside, raot_lanes outside)
+RAOT_INLINE static inline raot_floats raot_choice_x86(raot_floats x, raot_floats bound,
+                                                      raot_floats inside, raot_floats outside)
 {
-    const raot_lanes a = RAOT_X86(andnot_ps)(RAOT_X86(set1_ps)(-0.0f), x);
-#if RAOT_LANES == 16
+    const raot_floats a = RAOT_X86(andnot_ps)(RAOT_X86(set1_ps)(-0.0f), x);
+#if RAOT_FLOATS == 16
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, bound, _CMP_LT_OQ), outside, inside);
 #else
     return _mm256_blendv_ps(outside, inside, _mm256_cmp_ps(a, bound, _CMP_LT_OQ));
@@ -214,11 +215,11 @@ RAOT_INLINE static inline raot_lanes raot_choice_x86(raot_lanes x, raot_lanes bo
 }
 
 /* p = result / 2 of raot_expm1f, of r and half of the power of two. */
-RAOT_INLINE static inline void raot_expm1_half_x86(raot_lanes *p, const raot_lanes *r,
-                                                   const raot_lanes *half)
+RAOT_INLINE static inline void raot_expm1_half_x86(raot_floats *p, const raot_floats *r,
+                                                   const raot_floats *half)
 {
-    const raot_lanes one_half = raot_all_x86(0.5f);
-    raot_lanes base[RAOT_AT_ONCE], sum[RAOT_AT_ONCE], z[RAOT_AT_ONCE];
+    const raot_floats one_half = raot_all_x86(0.5f);
+    raot_floats base[RAOT_AT_ONCE], sum[RAOT_AT_ONCE], z[RAOT_AT_ONCE];
 
     raot_exp_tail_x86(p, r);
     RAOT_EACH(base[k] = RAOT_X86(sub_ps)(half[k], one_half))
@@ -231,9 +232,9 @@ RAOT_INLINE static inline void raot_expm1_half_x86(raot_lanes *p, const raot_lan
 
 RAOT_INLINE static inline void raot_expm1_block_x86(float *values, const float *from, int32_t count)
 {
-    const raot_lanes least = RAOT_X86(set1_ps)(1e-10f);
+    const raot_floats least = RAOT_X86(set1_ps)(1e-10f);
     float rests[RAOT_BLOCK], scales[RAOT_BLOCK];
-    raot_lanes x[RAOT_AT_ONCE], r[RAOT_AT_ONCE], half[RAOT_AT_ONCE], p[RAOT_AT_ONCE];
+    raot_floats x[RAOT_AT_ONCE], r[RAOT_AT_ONCE], half[RAOT_AT_ONCE], p[RAOT_AT_ONCE];
 
     for (int32_t i = 0; i < count; i += RAOT_GROUP) {
         RAOT_LOAD_X86(x, from + i)
@@ -255,11 +256,11 @@ RAOT_INLINE static inline void raot_expm1_block_x86(float *values, const float *
 }
 
 /* The greater one of d and h of raot_tanhf, of t = a^2. */
-RAOT_INLINE static inline void raot_tanh_divisor_x86(raot_lanes *d, const raot_lanes *a,
-                                                     const raot_lanes *t)
+RAOT_INLINE static inline void raot_tanh_divisor_x86(raot_floats *d, const raot_floats *a,
+                                                     const raot_floats *t)
 {
-    const raot_lanes half = raot_all_x86(0.5f);
-    raot_lanes even[RAOT_AT_ONCE], odd[RAOT_AT_ONCE];
+    const raot_floats half = raot_all_x86(0.5f);
+    raot_floats even[RAOT_AT_ONCE], odd[RAOT_AT_ONCE];
 
     raot_line_x86(even, 0.0002954217f, t, 0.008078604f);
     raot_line_x86(odd, 1.2727628e-07f, t, -1.8620256e-05f);
@@ -279,7 +280,7 @@ RAOT_INLINE static inline void raot_tanh_divisor_x86(raot_lanes *d, const raot_l
 
 RAOT_INLINE static inline void raot_tanh_block_x86(float *values, const float *from, int32_t count)
 {
-    raot_lanes x[RAOT_AT_ONCE], a[RAOT_AT_ONCE], t[RAOT_AT_ONCE], d[RAOT_AT_ONCE];
+    raot_floats x[RAOT_AT_ONCE], a[RAOT_AT_ONCE], t[RAOT_AT_ONCE], d[RAOT_AT_ONCE];
 
     for (int32_t i = 0; i < count; i += RAOT_GROUP) {
         RAOT_LOAD_X86(x, from + i)
@@ -297,11 +298,11 @@ RAOT_INLINE static inline void raot_tanh_block_x86(float *values, const float *f
 }
 
 /* t = 1 / d of raot_sigmoidf with d = one + scale * (1 + t), corrected. */
-RAOT_INLINE static inline void raot_sigmoid_quotient_x86(raot_lanes *t, const raot_lanes *scale)
+RAOT_INLINE static inline void raot_sigmoid_quotient_x86(raot_floats *t, const raot_floats *scale)
 {
-    const raot_lanes small = raot_all_x86(5.421010862427522e-20f);
-    const raot_lanes one = raot_all_x86(1.0f);
-    raot_lanes high[RAOT_AT_ONCE], d[RAOT_AT_ONCE], q[RAOT_AT_ONCE];
+    const raot_floats small = raot_all_x86(5.421010862427522e-20f);
+    const raot_floats one = raot_all_x86(1.0f);
+    raot_floats high[RAOT_AT_ONCE], d[RAOT_AT_ONCE], q[RAOT_AT_ONCE];
 
     RAOT_EACH(high[k] = RAOT_X86(add_ps)(scale[k], small))
     RAOT_EACH(d[k] = RAOT_X86(fmadd_ps)(t[k], scale[k], high[k]))
@@ -318,7 +319,7 @@ RAOT_INLINE static inline void raot_sigmoid_block_x86(float *values, const float
                                                       int32_t count)
 {
     float powers[RAOT_BLOCK], scales[RAOT_BLOCK];
-    raot_lanes x[RAOT_AT_ONCE], r[RAOT_AT_ONCE], scale[RAOT_AT_ONCE], t[RAOT_AT_ONCE];
+    raot_floats x[RAOT_AT_ONCE], r[RAOT_AT_ONCE], scale[RAOT_AT_ONCE], t[RAOT_AT_ONCE];
 
     for (int32_t i = 0; i < count; i += RAOT_GROUP) {
         RAOT_LOAD_X86(x, from + i)
@@ -339,10 +340,10 @@ RAOT_INLINE static inline void raot_sigmoid_block_x86(float *values, const float
 }
 
 /* q = -Q(x) of raot_erff, for its function beyond 1. */
-RAOT_INLINE static inline void raot_erf_exponent_x86(raot_lanes *q, const raot_lanes *x)
+RAOT_INLINE static inline void raot_erf_exponent_x86(raot_floats *q, const raot_floats *x)
 {
-    const raot_lanes last = raot_all_x86(0.00018846814f);
-    raot_lanes b[RAOT_AT_ONCE];
+    const raot_floats last = raot_all_x86(0.00018846814f);
+    raot_floats b[RAOT_AT_ONCE];
 
     raot_magnitude_x86(b, x);
     raot_at_most_x86(b, 3.93f);
@@ -356,9 +357,9 @@ RAOT_INLINE static inline void raot_erf_exponent_x86(raot_lanes *q, const raot_l
 }
 
 /* p = x + x P(x^2) */
-RAOT_INLINE static inline void raot_erf_small_x86(raot_lanes *p, const raot_lanes *x)
+RAOT_INLINE static inline void raot_erf_small_x86(raot_floats *p, const raot_floats *x)
 {
-    raot_lanes z[RAOT_AT_ONCE];
+    raot_floats z[RAOT_AT_ONCE];
 
     RAOT_EACH(z[k] = RAOT_X86(mul_ps)(x[k], x[k]))
     raot_line_x86(p, 7.919902e-05f, z, -0.0008030654f);
@@ -372,9 +373,9 @@ RAOT_INLINE static inline void raot_erf_small_x86(raot_lanes *p, const raot_lane
 
 RAOT_INLINE static inline void raot_erf_block_x86(float *values, const float *from, int32_t count)
 {
-    const raot_lanes one = RAOT_X86(set1_ps)(1.0f);
+    const raot_floats one = RAOT_X86(set1_ps)(1.0f);
     float powers[RAOT_BLOCK], scales[RAOT_BLOCK];
-    raot_lanes x[RAOT_AT_ONCE], q[RAOT_AT_ONCE], r[RAOT_AT_ONCE], scale[RAOT_AT_ONCE];
+    raot_floats x[RAOT_AT_ONCE], q[RAOT_AT_ONCE], r[RAOT_AT_ONCE], scale[RAOT_AT_ONCE];
 
     for (int32_t i = 0; i < count; i += RAOT_GROUP) {
         RAOT_LOAD_X86(x, from + i)

@@ -92,7 +92,7 @@ struct raot_rows {
 #define RAOT_ROWS_LOWERED(X) \
     "qadd " X ", " X ", " X "\n smmulr " X ", " X ", r3\n" \
     "add " X ", " X ", " X ", asr #31\n add " X ", r7\n"
-#define RAOT_ROWS_ROUNDED(X) "asr " X ", r10\n ssat " X ", #8, " X "\n"
+#define RAOT_ROWS_SHIFTED(X) "asr " X ", r10\n ssat " X ", #8, " X "\n"
 #define RAOT_ROWS_CONTIGUOUS(X) "strb " X ", [r0], #1\n"
 #define RAOT_ROWS_STRIDED(X) "strb " X ", [r0]\n add r0, r11\n"
 #define RAOT_ROWS_FOUR_CONTIGUOUS \
@@ -121,12 +121,12 @@ struct raot_rows {
             "subs r2, #4\n blt 3f\n" \
             "2: ldmia r1!, {r4, r5, r6, r8}\n" \
             SCALE("r4") SCALE("r5") SCALE("r6") SCALE("r8") \
-            RAOT_ROWS_ROUNDED("r4") RAOT_ROWS_ROUNDED("r5") \
-            RAOT_ROWS_ROUNDED("r6") RAOT_ROWS_ROUNDED("r8") \
+            RAOT_ROWS_SHIFTED("r4") RAOT_ROWS_SHIFTED("r5") \
+            RAOT_ROWS_SHIFTED("r6") RAOT_ROWS_SHIFTED("r8") \
             FOUR \
             "subs r2, #4\n bge 2b\n" \
             "3: adds r2, #4\n beq 5f\n" \
-            "4: ldr r4, [r1], #4\n" SCALE("r4") RAOT_ROWS_ROUNDED("r4") STORE("r4") \
+            "4: ldr r4, [r1], #4\n" SCALE("r4") RAOT_ROWS_SHIFTED("r4") STORE("r4") \
             "subs r2, #1\n bne 4b\n" \
             "5: subs r12, #1\n bgt 1b\n" \
             "6: mov r0, r12\n add sp, #16\n pop {r4-r8, r10, r11, pc}\n" \
