@@ -34,7 +34,7 @@ def tiles(header: str, operands: Parameters) -> tuple[MicroKernel, ...]:
             %sums[r * sum_step + c] = sum
           }
         }""",
-        operands, struct="raot_$form",
+        operands, struct="raot_${form}_sizes",
     )  # fmt: skip
 
 
@@ -140,7 +140,7 @@ MICRO_KERNELS = (
             %offsets[c, y, x] = i32(index(c * channel_step + line * line_step + place + moved))
           }
         }""",
-        struct="raot_tap_offsets",
+        struct="raot_tap_sizes",
     ),
     *micro_kernels(
         GATHER,

@@ -157,7 +157,7 @@ raot_dot2_i16_unpacked(int32_t *sums, const int16_t *left, const int16_t *right,
 }
 
 /* Sizes of the functions below, by name. */
-struct raot_dot2_i16 {
+struct raot_dot2_i16_sizes {
     int32_t rows;
     int32_t columns;
     int32_t depth;

@@ -360,7 +360,7 @@ RAOT_ROWS_DOT4(s8, int8_t, 0)
 RAOT_ROWS_DOT4(u8, uint8_t, 128)
 
 /* Sizes of the functions below, by name. */
-struct raot_dot4_i8 {
+struct raot_dot4_i8_sizes {
     int32_t rows;
     int32_t columns;
     int32_t depth;

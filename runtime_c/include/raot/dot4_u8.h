@@ -26,7 +26,7 @@
 #define RAOT_DOT4_U8_COLUMNS 16
 
 /* Sizes of the functions below, by name. */
-struct raot_dot4_u8 {
+struct raot_dot4_u8_sizes {
     int32_t rows;
     int32_t columns;
     int32_t depth;

@@ -33,7 +33,7 @@ raot_dot4_u8_right(const int is_panel, const void *right, int32_t w, int32_t dep
 __attribute__((always_inline)) static inline void
 raot_dot4_u8_block(const int32_t rows, const int32_t wide, const int is_panel, int32_t *sums,
                    const uint8_t *left, const void *right, const int32_t *bias,
-                   const struct raot_dot4_u8 *sizes)
+                   const struct raot_dot4_u8_sizes *sizes)
 {
     raot_dots kept[RAOT_DOTS_HIGH][RAOT_DOT4_U8_MANY];
     const int32_t depth = sizes->depth;
@@ -83,7 +83,7 @@ raot_dot4_u8_block(const int32_t rows, const int32_t wide, const int is_panel, i
 /* Up to RAOT_DOTS_HIGH rows of RAOT_DOTS_STEP columns. */
 __attribute__((always_inline)) static inline void
 raot_dot4_u8_rows(int32_t rows, const int is_panel, int32_t *sums, const uint8_t *left,
-                  const void *right, const int32_t *bias, const struct raot_dot4_u8 *sizes)
+                  const void *right, const int32_t *bias, const struct raot_dot4_u8_sizes *sizes)
 {
     switch (rows) {
         RAOT_DOT4_U8_CASE(1)
@@ -110,7 +110,7 @@ raot_dot4_u8_rows(int32_t rows, const int is_panel, int32_t *sums, const uint8_t
 #endif
 
 RAOT_DOT4_U8_FUNCTION raot_dot4_us(int32_t *sums, const uint8_t *left, const int8_t *right,
-                                   const int32_t *bias, const struct raot_dot4_u8 *sizes)
+                                   const int32_t *bias, const struct raot_dot4_u8_sizes *sizes)
 {
     const int32_t many = RAOT_DOT4_U8_MANY * RAOT_DOTS_LANES;
     int32_t c = 0;
@@ -136,7 +136,7 @@ RAOT_DOT4_U8_FUNCTION raot_dot4_us(int32_t *sums, const uint8_t *left, const int
 }
 
 RAOT_DOT4_U8_FUNCTION raot_dot4_su(int32_t *sums, const int8_t *left, const int16_t *right,
-                                   const int32_t *bias, const struct raot_dot4_u8 *sizes)
+                                   const int32_t *bias, const struct raot_dot4_u8_sizes *sizes)
 {
     for (int32_t c = 0; c < sizes->columns; c += RAOT_DOTS_STEP) {
         int32_t high;

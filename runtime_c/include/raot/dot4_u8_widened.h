@@ -64,7 +64,7 @@ static inline void raot_dot4_u8_widen_image(int16_t *to, const uint8_t *from, in
 /* `rows`, a constant in every call, and RAOT_DOTS_STEP columns. */
 __attribute__((always_inline)) static inline void
 raot_dot4_u8_block(const int32_t rows, int32_t *sums, const int16_t *left, const int8_t *right,
-                   const int32_t *bias, const struct raot_dot4_u8 *sizes)
+                   const int32_t *bias, const struct raot_dot4_u8_sizes *sizes)
 {
     raot_dots kept[RAOT_DOTS_HIGH][RAOT_DOTS_WIDE];
     const int32_t depth = sizes->depth;
@@ -113,7 +113,7 @@ raot_dot4_u8_block(const int32_t rows, int32_t *sums, const int16_t *left, const
 /* Up to RAOT_DOTS_HIGH rows. */
 __attribute__((noinline, unused)) static void
 raot_dot4_u8_rows(int32_t rows, int32_t *sums, const int16_t *left, const int8_t *right,
-                  const int32_t *bias, const struct raot_dot4_u8 *sizes)
+                  const int32_t *bias, const struct raot_dot4_u8_sizes *sizes)
 {
     switch (rows) {
         RAOT_DOT4_U8_CASE(1)
@@ -134,7 +134,7 @@ raot_dot4_u8_rows(int32_t rows, int32_t *sums, const int16_t *left, const int8_t
 /* The steps that are widened; `block`: bytes from 16 columns of the right operand to the next. */
 static inline void raot_dot4_u8_columns(int32_t *sums, const int16_t *left, const int8_t *right,
                                         int32_t block, const int32_t *bias,
-                                        const struct raot_dot4_u8 *sizes)
+                                        const struct raot_dot4_u8_sizes *sizes)
 {
     for (int32_t c = 0; c < sizes->columns; c += RAOT_DOTS_STEP) {
         const int32_t inside = c % RAOT_DOT4_U8_COLUMNS;
@@ -150,7 +150,7 @@ static inline void raot_dot4_u8_columns(int32_t *sums, const int16_t *left, cons
 
 __attribute__((noinline, unused)) static void raot_dot4_us(int32_t *sums, const uint8_t *left,
                                                            const int8_t *right, const int32_t *bias,
-                                                           const struct raot_dot4_u8 *sizes)
+                                                           const struct raot_dot4_u8_sizes *sizes)
 {
     int16_t widened[RAOT_DOT4_U8_ROWS * RAOT_DOT4_U8_DEPTH];
     const int32_t deep = raot_dot4_u8_part(sizes->depth);
@@ -160,7 +160,7 @@ __attribute__((noinline, unused)) static void raot_dot4_us(int32_t *sums, const 
         const int32_t below = sizes->rows - top;
         int32_t *const to = sums + top * sizes->sum_step;
         const int32_t *start = bias + top * sizes->bias_row;
-        struct raot_dot4_u8 part = *sizes;
+        struct raot_dot4_u8_sizes part = *sizes;
         part.rows = below < RAOT_DOT4_U8_ROWS ? below : RAOT_DOT4_U8_ROWS;
         for (int32_t k = 0; k < sizes->depth; k += deep) {
             const int32_t rest = sizes->depth - k;
@@ -182,7 +182,7 @@ __attribute__((noinline, unused)) static void raot_dot4_us(int32_t *sums, const 
 #else
 __attribute__((noinline, unused)) static void raot_dot4_us(int32_t *sums, const uint8_t *left,
                                                            const int8_t *right, const int32_t *bias,
-                                                           const struct raot_dot4_u8 *sizes)
+                                                           const struct raot_dot4_u8_sizes *sizes)
 {
     for (int32_t r = 0; r < sizes->rows; r++) {
         for (int32_t c = 0; c < sizes->columns; c++) {
@@ -229,7 +229,7 @@ static inline void raot_dot4_u8_widen_row(int16_t *to, const int8_t *from, int32
 __attribute__((noinline, unused)) static void raot_dot4_su(int32_t *sums, const int8_t *left,
                                                            const int16_t *right,
                                                            const int32_t *bias,
-                                                           const struct raot_dot4_u8 *sizes)
+                                                           const struct raot_dot4_u8_sizes *sizes)
 {
     int16_t widened[RAOT_DOT4_U8_ROWS * RAOT_DOT4_U8_DEPTH];
     const int32_t part = raot_dot4_u8_part(sizes->depth);

@@ -362,7 +362,7 @@ raot_rows_dot2_i16_u8_unpacked(int16_t *to, const uint8_t *image, RAOT_LEVELS_OF
 #undef RAOT_LEVELS_OF_ROWS
 
 /* Sizes of the functions below, by name. */
-struct raot_tap_offsets {
+struct raot_tap_sizes {
     int32_t channels;
     int32_t rows;
     int32_t columns;

@@ -42,7 +42,7 @@ conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x, const int8
                                  int32_t *restrict sums, int32_t *restrict offsets,
                                  int8_t *restrict panel)
 {
-    const struct raot_tap_offsets sizes = {
+    const struct raot_tap_sizes sizes = {
         .channels = 4,
         .rows = 1,
         .columns = 1,
@@ -58,7 +58,7 @@ conv_integer_requantize_qadd_sum(int32_t n, const int8_t *restrict x, const int8
     raot_tap_offsets(offsets, &sizes);
     for (int32_t i0 = 0; i0 < n; i0++) {
         raot_panel_dot4_i8_s8(panel, &x[i0 * 24], offsets, 4, 6, 24);
-        const struct raot_dot4_i8 sizes_2 = {
+        const struct raot_dot4_i8_sizes sizes_2 = {
             .rows = 4,
             .columns = 6,
             .depth = 4,
@@ -176,7 +176,7 @@ matmul_integer_requantize_q(int32_t n, const int8_t *restrict flat_quantized,
             .step2 = 1,
         };
         raot_rows_dot4_i8_s8(rows, &flat_quantized[tile * 96], &sizes);
-        const struct raot_dot4_i8 sizes_2 = {
+        const struct raot_dot4_i8_sizes sizes_2 = {
             .rows = positions,
             .columns = 5,
             .depth = 4,
