@@ -62,6 +62,6 @@ def test_helpers_are_those_that_are_used() -> None:
     assert not made & {"raot_quantize_u8", "raot_expf", "raot_f32_to_f16"}
     for name in made - {"raot_quantize_i8"}:
         assert len(re.findall(rf"\b{name}\b", text)) > 1, f"{name} is not used"
-    assert "RAOT_INTEGER_SIGNED(i64," in text
-    assert "RAOT_INTEGER_SIGNED(i8," not in text
+    assert "RAOT_INTEGER_COMMON(i64," in text
+    assert "RAOT_INTEGER_COMMON(i8," not in text
     assert not re.search(r"__GNUC__|__SSE2__|__aarch64__|__ARM", text)

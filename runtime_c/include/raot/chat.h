@@ -58,12 +58,13 @@ static inline struct raot_piece raot_chat_piece(const struct raot_chat *by,
     const unsigned char *const text = (const unsigned char *)message->text;
     struct raot_piece piece = {message->text, 0u, 0u};
     size_t start = 0u; /* the first byte that is no space */
+    size_t at = 0u;
 
     if (text == NULL || by->trims[message->role] == 0) {
         piece.bytes = message->bytes;
         return piece;
     }
-    for (size_t at = 0u; at < message->bytes;) {
+    while (at < message->bytes) {
         const int begun = piece.bytes > 0u;
         const size_t before = at;
 

@@ -207,8 +207,7 @@ static inline uint64_t raot_sat_u64(int64_t x)
 
 #define RAOT_FROM_FLOAT_NEAREST(N, T) \
     static inline T raot_f32_to_##N##_nearest(float x) \
-    { return raot_f32_to_##N##_sat(raot_rintf(x)); } \
-    RAOT_FROM_DOUBLE_NEAREST(N, T)
+    { return raot_f32_to_##N##_sat(raot_rintf(x)); }
 
 #define RAOT_FROM_DOUBLE_NEAREST(N, T) \
     static inline T raot_f64_to_##N##_nearest(double x) \
@@ -252,12 +251,10 @@ static inline int32_t raot_f32_to_i32_nearest(float x)
 
 #define RAOT_FROM_FLOAT_VCVTR(N, T) \
     static inline T raot_f32_to_##N##_nearest(float x) \
-    { return raot_clamp_##N(raot_f32_to_i32_nearest(x)); } \
-    RAOT_FROM_DOUBLE_NEAREST(N, T)
+    { return raot_clamp_##N(raot_f32_to_i32_nearest(x)); }
 
 RAOT_FROM_FLOAT_VCVTR(i8, int8_t)
 RAOT_FROM_FLOAT_VCVTR(i16, int16_t)
-RAOT_FROM_DOUBLE_NEAREST(i32, int32_t)
 RAOT_FROM_FLOAT_VCVTR(u8, uint8_t)
 RAOT_FROM_FLOAT_VCVTR(u16, uint16_t)
 #else
@@ -270,6 +267,15 @@ RAOT_FROM_FLOAT_NEAREST(u16, uint16_t)
 RAOT_FROM_FLOAT_NEAREST(i64, int64_t)
 RAOT_FROM_FLOAT_NEAREST(u32, uint32_t)
 RAOT_FROM_FLOAT_NEAREST(u64, uint64_t)
+
+RAOT_FROM_DOUBLE_NEAREST(i8, int8_t)
+RAOT_FROM_DOUBLE_NEAREST(i16, int16_t)
+RAOT_FROM_DOUBLE_NEAREST(i32, int32_t)
+RAOT_FROM_DOUBLE_NEAREST(i64, int64_t)
+RAOT_FROM_DOUBLE_NEAREST(u8, uint8_t)
+RAOT_FROM_DOUBLE_NEAREST(u16, uint16_t)
+RAOT_FROM_DOUBLE_NEAREST(u32, uint32_t)
+RAOT_FROM_DOUBLE_NEAREST(u64, uint64_t)
 
 /* clang-format on */
 

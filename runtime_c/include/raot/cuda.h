@@ -20,6 +20,7 @@ static inline void raot_launch(struct raot_cuda *cuda, struct raot_cuda_run *run
     void *const before = run->next > 0u ? run->launches[run->next - 1u].node : NULL;
     struct raot_cuda_node node = {0};
     uint32_t i;
+    int made;
 
     node.function = cuda->functions[function];
     node.grid_x = grid < 1 ? 1u : (uint32_t)grid; /* a grid is never empty */
@@ -42,13 +43,14 @@ static inline void raot_launch(struct raot_cuda *cuda, struct raot_cuda_run *run
         cuda->parameters[i] = &kept[i];
     }
     if (run->executable != NULL) {
-        if (raot_cuda_try(cuda, "cuGraphExecKernelNodeSetParams",
-                          cuda->driver.executable_set(run->executable, launch->node, &node))) {
-            launch->blocks = node.grid_x;
-        }
-    } else if (raot_cuda_try(cuda, "cuGraphAddKernelNode",
+        made = raot_cuda_try(cuda, "cuGraphExecKernelNodeSetParams",
+                             cuda->driver.executable_set(run->executable, launch->node, &node));
+    } else {
+        made = raot_cuda_try(cuda, "cuGraphAddKernelNode",
                              cuda->driver.graph_add(&launch->node, run->graph, &before,
-                                                    before == NULL ? 0u : 1u, &node))) {
+                                                    before == NULL ? 0u : 1u, &node));
+    }
+    if (made != 0) {
         launch->blocks = node.grid_x;
     }
 }

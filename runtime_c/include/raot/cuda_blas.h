@@ -172,7 +172,7 @@ static inline void raot_blas_describe(struct raot_cuda *cuda, const struct raot_
         raot_blas_set(cuda, blas, product->operation, RAOT_BLAS_TRANSPOSE_A + i,
                       &kind->transposed[i], sizeof kind->transposed[i]);
     }
-    if (kind->biased) {
+    if (kind->biased != 0) {
         raot_blas_set(cuda, blas, product->operation, RAOT_BLAS_EPILOGUE, &epilogue,
                       sizeof epilogue);
     }
@@ -246,6 +246,18 @@ static inline void raot_blas_layout(struct raot_cuda *cuda, const struct raot_bl
     }
 }
 
+/* 1 if the sizes are equal. */
+static inline int raot_blas_same(const struct raot_blas_sizes *a, const struct raot_blas_sizes *b)
+{
+    int same = a->rows == b->rows && a->columns == b->columns && a->steps == b->steps &&
+               a->batch == b->batch;
+
+    for (size_t i = 0; i < RAOT_BLAS_LAYOUTS; i++) {
+        same = same != 0 && a->pitch[i] == b->pitch[i] && a->apart[i] == b->apart[i];
+    }
+    return same;
+}
+
 /* Sets the descriptors of a product to sizes and places. */
 static inline void raot_blas_change(struct raot_cuda *cuda, const struct raot_blas *blas,
                                     struct raot_blas_product *product,
@@ -253,7 +265,7 @@ static inline void raot_blas_change(struct raot_cuda *cuda, const struct raot_bl
                                     const struct raot_blas_sizes *sizes,
                                     const struct raot_blas_operands *operands)
 {
-    if (memcmp(&product->sizes, sizes, sizeof *sizes) != 0) {
+    if (raot_blas_same(&product->sizes, sizes) == 0) {
         const int64_t first = kind->transposed[0], second = kind->transposed[1];
 
         product->sizes = *sizes;
@@ -264,7 +276,7 @@ static inline void raot_blas_change(struct raot_cuda *cuda, const struct raot_bl
                          second ? sizes->steps : sizes->rows);
         raot_blas_layout(cuda, blas, product, 2, sizes->columns, sizes->rows);
     }
-    if (kind->biased && product->operands.bias != operands->bias) {
+    if (kind->biased != 0 && product->operands.bias != operands->bias) {
         raot_blas_set(cuda, blas, product->operation, RAOT_BLAS_BIAS_POINTER, &operands->bias,
                       sizeof operands->bias);
     }

@@ -23,6 +23,8 @@ static inline void *raot_cuda_alloc(struct raot_cuda *cuda, size_t bytes)
                               cuda->driver.host_address(&address, pointer, 0u))) {
         (void)cuda->driver.host_free(pointer);
         pointer = NULL;
+    } else {
+        /* The memory is mapped. */
     }
     (void)raot_cuda_leave(cuda);
     if (pointer == NULL) {
@@ -48,7 +50,7 @@ static inline void raot_cuda_free(struct raot_cuda *cuda, const void *pointer)
         struct raot_mapping *const mapping = *link;
         struct raot_mapping *const next = mapping->next;
 
-        if (raot_cuda_try(cuda, "cuMemFreeHost", cuda->driver.host_free(mapping))) {
+        if (raot_cuda_try(cuda, "cuMemFreeHost", cuda->driver.host_free(mapping)) != 0) {
             *link = next;
         }
         (void)raot_cuda_leave(cuda);
@@ -86,7 +88,7 @@ static inline raot_address raot_cuda_input(struct raot_cuda *cuda, const void *p
     if (bytes > 0u) {
         (void)memcpy(copy, pointer, bytes);
     }
-    if (cuda->integrated) {
+    if (cuda->integrated != 0) {
         return cuda->host_address + RAOT_CUDA_FRAME_BYTES + offset;
     }
     if (bytes > 0u && cuda->status == RAOT_OK) {

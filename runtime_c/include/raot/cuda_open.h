@@ -200,7 +200,7 @@ static inline void raot_cuda_release(struct raot_cuda *cuda)
 /* Leaves the context and the driver; the last step of a close. */
 static inline void raot_cuda_end(struct raot_cuda *cuda)
 {
-    if (cuda->retained) {
+    if (cuda->retained != 0) {
         (void)raot_cuda_try(cuda, "cuDevicePrimaryCtxRelease",
                             cuda->driver.context_release(cuda->device));
     }

@@ -79,7 +79,7 @@ static inline int32_t raot_text_digit(unsigned char digit)
 /* The byte that a token of the form <0xHH> stands for, or -1. */
 static inline int32_t raot_text_escaped(const unsigned char *token, size_t bytes)
 {
-    if (bytes != 6u || memcmp(token, "<0x", 3u) != 0 || token[5] != '>' ||
+    if (bytes != 6u || token[0] != '<' || token[1] != '0' || token[2] != 'x' || token[5] != '>' ||
         raot_text_digit(token[3]) < 0 || raot_text_digit(token[4]) < 0) {
         return -1;
     }
@@ -90,22 +90,22 @@ static inline int32_t raot_text_escaped(const unsigned char *token, size_t bytes
 static inline size_t raot_text_marked(const struct raot_tokenizer *by, struct raot_text *state,
                                       const unsigned char *token, size_t bytes, char *text)
 {
+    static const unsigned char mark[3] = {0xE2u, 0x96u, 0x81u};
     const int32_t escaped = raot_text_escaped(token, bytes);
     size_t wrote = 0u;
+    size_t i = 0u;
 
     if (escaped >= 0) {
         wrote = raot_text_byte(by, state, (unsigned char)escaped, text);
     } else {
         wrote = raot_text_broken(by, state, text);
-        for (size_t i = 0u; i < bytes; i++) {
-            const int space = bytes - i >= 3u && memcmp(token + i, "\xE2\x96\x81", 3u) == 0;
+        while (i < bytes) {
+            const int space = bytes - i >= 3u && memcmp(token + i, mark, sizeof mark) == 0;
 
-            if (space != 0 && by->spaces == RAOT_SPACES_STRIP_TOKEN && state->begun == 0u) {
-                i += 2u;
-                continue;
+            if (space == 0 || by->spaces != RAOT_SPACES_STRIP_TOKEN || state->begun != 0u) {
+                text[wrote++] = space != 0 ? ' ' : (char)token[i];
             }
-            text[wrote++] = space != 0 ? ' ' : (char)token[i];
-            i += space != 0 ? 2u : 0u;
+            i += space != 0 ? 3u : 1u;
         }
     }
     if (by->spaces == RAOT_SPACES_STRIP_TEXT && state->spoken == 0u && wrote > 0u) {

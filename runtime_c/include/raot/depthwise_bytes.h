@@ -244,8 +244,8 @@ struct raot_depthwise_bytes {
     int32_t high;
 };
 
-#define RAOT_DEPTHWISE_BYTES_FORM(form, T, PER)                                            \
-    __attribute__((noinline, unused)) static void raot_depthwise_bytes_##form##_unpacked(  \
+#define RAOT_DEPTHWISE_BYTES_FORM(NAME, form, T, PER)                                      \
+    __attribute__((noinline, unused)) static void NAME(                                    \
         int8_t *out, const int8_t *strips, const int8_t *weights, const int32_t *start,    \
         const T *scale, int32_t channels, int32_t count, int32_t shared, int32_t depth,    \
         int32_t step, int32_t width, int32_t channel_step, int32_t out_step, int32_t zero, \
@@ -253,10 +253,10 @@ struct raot_depthwise_bytes {
     {                                                                                      \
         RAOT_DEPTHWISE_BYTES(form, T, PER)                                                 \
     }
-RAOT_DEPTHWISE_BYTES_FORM(f32, float, 1)
-RAOT_DEPTHWISE_BYTES_FORM(nearest, int32_t, 2)
-RAOT_DEPTHWISE_BYTES_FORM(above, int32_t, 2)
-RAOT_DEPTHWISE_BYTES_FORM(twice, int32_t, 2)
+RAOT_DEPTHWISE_BYTES_FORM(raot_depthwise_bytes_f32_unpacked, f32, float, 1)
+RAOT_DEPTHWISE_BYTES_FORM(raot_depthwise_bytes_nearest_unpacked, nearest, int32_t, 2)
+RAOT_DEPTHWISE_BYTES_FORM(raot_depthwise_bytes_above_unpacked, above, int32_t, 2)
+RAOT_DEPTHWISE_BYTES_FORM(raot_depthwise_bytes_twice_unpacked, twice, int32_t, 2)
 
 #define RAOT_DEPTHWISE_BYTES_CALL(FUNCTION, out, strips, weights, start, scale, sizes) \
     FUNCTION(out, strips, weights, start, scale, (sizes)->channels, (sizes)->count,    \

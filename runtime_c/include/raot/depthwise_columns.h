@@ -66,7 +66,11 @@ __attribute__((always_inline)) static inline void raot_strip_border(int8_t *to, 
     }
 }
 #else
-#define raot_strip_border(to, zero, count) raot_fill_s8(to, zero, count)
+/* Columns of a border. */
+static inline void raot_strip_border(int8_t *to, int32_t zero, int32_t count)
+{
+    raot_fill_s8(to, zero, count);
+}
 #endif
 
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
@@ -160,7 +164,7 @@ raot_depthwise_strips_u8_unpacked(int8_t *strips, const uint8_t *image, int32_t 
 
     /*@ loop unroll 4096; */
     for (int32_t c = 0; c < channels; c++) {
-        if (clipped) {
+        if (clipped != 0) {
             raot_strip_border(strips, zero, columns * lines);
         } else {
             if (left > 0) {

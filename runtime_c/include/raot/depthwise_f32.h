@@ -232,16 +232,20 @@ __attribute__((noinline, unused)) static void raot_depthwise_f32(float *sums, co
     const int32_t channels = sizes->channels;
 
 #if defined(RAOT_DEPTHWISE_LANES)
-    for (int32_t c = 0; channels >= RAOT_DEPTHWISE_LANES && c < channels;) {
-        if (channels - c < RAOT_DEPTHWISE_LANES) {
-            c = channels - RAOT_DEPTHWISE_LANES;
+    int32_t first = 0;
+
+    while (channels >= RAOT_DEPTHWISE_LANES && first < channels) {
+        if (channels - first < RAOT_DEPTHWISE_LANES) {
+            first = channels - RAOT_DEPTHWISE_LANES;
         }
-        if (raot_depthwise_nears_f32(sums + c, x + c, weights + c, start + c, sizes)) {
-            c += RAOT_DEPTHWISE_LANES;
+        if (raot_depthwise_nears_f32(sums + first, x + first, weights + first, start + first,
+                                     sizes) != 0) {
+            first += RAOT_DEPTHWISE_LANES;
         } else {
-            c += RAOT_DEPTHWISE_LANES *
-                 raot_depthwise_wide_f32((channels - c) / RAOT_DEPTHWISE_LANES, sums + c, x + c,
-                                         weights + c, start + c, sizes);
+            first +=
+                RAOT_DEPTHWISE_LANES *
+                raot_depthwise_wide_f32((channels - first) / RAOT_DEPTHWISE_LANES, sums + first,
+                                        x + first, weights + first, start + first, sizes);
         }
     }
     if (channels >= RAOT_DEPTHWISE_LANES) {

@@ -113,7 +113,7 @@ raot_interleave4_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip, 
             before = to;
         }
 #if defined(RAOT_MVE)
-        if (narrow) {
+        if (narrow != 0) {
             raot_interleave4_line_8((uint8_t *)to, (uint8_t *)before, from, apart8, (uint8_t)flip,
                                     count, 16 * step);
         } else {

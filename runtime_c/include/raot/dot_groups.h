@@ -72,7 +72,7 @@ static inline int32_t raot_group_weight(int32_t bits, int32_t columns, int32_t s
     if (bits == 4 && columns == 4 && steps == 4) {
         at = rest % 4 / 2 * 2 + rest / 4;
         is_high = rest % 2;
-        sign = rest == 5 || rest == 7 ? 8 : 0;
+        sign = rest == 5 || rest == 7 ? (int32_t)8 : 0;
     }
     if (bits == 4 && columns == 32) {
         const uint8_t both = ((const uint8_t *)weights)[(block * 16 + c % 16) * steps + at];

@@ -229,7 +229,7 @@ raot_asimd_float(const int32_t bits, const int32x4_t sum[RAOT_ASIMD_VECTORS], co
 __attribute__((always_inline)) static inline void
 raot_asimd_scales(const int32_t halves, const void *from, float32x4_t scale[RAOT_ASIMD_VECTORS])
 {
-    if (halves) {
+    if (halves != 0) {
         const uint16x8x4_t all = vld1q_u16_x4((const uint16_t *)from);
         RAOT_ASIMD_UNROLL
         for (int32_t n = 0; n < 4; n++) {

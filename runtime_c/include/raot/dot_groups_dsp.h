@@ -181,11 +181,11 @@ raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const in
     if (sizes->columns <= 0) {
         return;
     }
-    if (blocks && bits == 8) {
+    if (blocks != 0 && bits == 8) {
         raot_dot_scaled_pairs_q8(pairs, from, to, own + first);
         raot_dot_block_q8(sums, pairs, block, scale, last, panel, skip, back, pairs, first, end,
                           next);
-    } else if (blocks) {
+    } else if (blocks != 0) {
         raot_dot_scaled_pairs_q4(pairs, from, to, own + first);
         raot_dot_block_q4(sums, pairs, block, scale, last, panel, skip, back, pairs, first, end,
                           next);

@@ -60,7 +60,7 @@ static inline int32_t raot_part_size(float x)
 {
     int32_t bits;
 
-    memcpy(&bits, &x, sizeof(bits));
+    (void)memcpy(&bits, &x, sizeof(bits));
     return bits & RAOT_PART_SIZE;
 }
 
@@ -70,7 +70,7 @@ static inline float raot_part_power(int32_t exponent)
     const int32_t bits = exponent * 0x800000;
     float power;
 
-    memcpy(&power, &bits, sizeof(power));
+    (void)memcpy(&power, &bits, sizeof(power));
     return power;
 }
 
@@ -102,7 +102,7 @@ static inline int32_t raot_part_whole(float x)
     int32_t bits;
 
     __asm__("vcvtr.s32.f32 %0, %1" : "=t"(whole) : "t"(x));
-    memcpy(&bits, &whole, sizeof(bits));
+    (void)memcpy(&bits, &whole, sizeof(bits));
     return bits;
 #else
     return (int32_t)rintf(x);
@@ -356,7 +356,8 @@ raot_parts_small(const int32_t bits, const int32_t steps, float *sums, const int
 {
     for (int32_t i = 0; i < sizes->lines; i++) {
         uint32_t word = (uint32_t)small[i];
-        for (int32_t k = i * RAOT_PART_STEPS; word != 0 && k < sizes->depth;) {
+        int32_t k = i * RAOT_PART_STEPS;
+        while (word != 0 && k < sizes->depth) {
             if ((word & 255) == 0) {
                 word >>= 8;
                 k += 8;

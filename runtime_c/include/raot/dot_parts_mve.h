@@ -83,7 +83,7 @@ static inline int32_t raot_split_8(int16_t *parts, const float *left, int32_t co
                                    int32_t exponent, int32_t sums[2])
 {
     const uint32x4_t bits = vshlq_u32(vdupq_n_u32(1), vreinterpretq_s32_u32(vidupq_n_u32(0, 2)));
-    float filled[8] = {0.0f};
+    float filled[8] = {0};
     uint32_t small = 0;
 
     if (count < 8) {
@@ -106,7 +106,7 @@ static inline int32_t raot_split_line_mve(int16_t *parts, const float *left, int
     const int32_t whole = count == RAOT_PART_STEPS ? raot_split_whole(parts, left, sums) : 0;
     const int32_t exponent =
         whole > 0 ? whole : raot_part_exponent(raot_split_peak_mve(left, count));
-    const int32_t steps = whole > 0 ? 0 : RAOT_PART_STEPS;
+    const int32_t steps = whole > 0 ? 0 : (int32_t)RAOT_PART_STEPS;
     int32_t odd[2] = {0, 0};
 
     for (int32_t k = 0; k < steps; k += 16) {
@@ -124,7 +124,7 @@ raot_parts_step_mve(const int32_t bits, const int32_t raised, float *sums, float
                     const int8_t *weights, int32_t bytes, const float *scales, int32_t k,
                     int32_t blocks)
 {
-    const int32_t steps = bits == 8 ? 8 : 16;
+    const int32_t steps = 64 / bits;
     const uint32x4_t columns = vidupq_n_u32(0, 8);
 
     weights += k / steps * 32 + k % 8;

@@ -78,9 +78,10 @@ static inline enum raot_status raot_encode_unigram(struct raot_encoder *to,
     struct raot_unigram_node *const nodes = to->work;
     const int32_t unknown = to->tokenizer->unknown;
     enum raot_status status = RAOT_OK;
+    int32_t start = 0;
 
     raot_unigram_path(to->tokenizer, nodes, word, bytes);
-    for (int32_t start = 0; start < (int32_t)bytes && status == RAOT_OK;) {
+    while (start < (int32_t)bytes && status == RAOT_OK) {
         int32_t end = nodes[start].start;
 
         if (nodes[end].token != unknown) {
@@ -105,8 +106,9 @@ static inline int32_t raot_encode_symbols(const struct raot_tokenizer *by,
 {
     int32_t count = 0;
     int32_t fuses = 0; /* 1 behind an unknown symbol that takes the next one too */
+    size_t at = 0u;
 
-    for (size_t at = 0u; at < bytes;) {
+    while (at < bytes) {
         const size_t begin = at;
         int32_t token;
 
@@ -126,6 +128,8 @@ static inline int32_t raot_encode_symbols(const struct raot_tokenizer *by,
                    (by->model == RAOT_BPE_BYTES || by->byte_tokens == NULL)) {
             symbols[count++].token = by->unknown;
             fuses = by->fuses;
+        } else {
+            /* The symbol has no token, or belongs to the unknown one before. */
         }
     }
     return count;
@@ -136,7 +140,7 @@ static inline enum raot_status raot_encode_word(struct raot_encoder *to, const u
 {
     const struct raot_tokenizer *const by = to->tokenizer;
     struct raot_symbol *const symbols = to->work;
-    struct raot_bpe bpe = {&by->merges, symbols, (int32_t *)(symbols + to->longest), 0};
+    struct raot_bpe bpe = {&by->merges, symbols, (void *)(symbols + to->longest), 0};
     enum raot_status status = RAOT_OK;
 
     if (bytes > to->longest) {
@@ -171,11 +175,12 @@ static inline enum raot_status raot_encode_divided(struct raot_encoder *to,
                                                    const unsigned char *text, size_t bytes)
 {
     const struct raot_tokenizer *const by = to->tokenizer;
-    size_t at[RAOT_MOST_PATTERNS + 1] = {0u};
-    size_t end[RAOT_MOST_PATTERNS + 1] = {bytes};
+    size_t at[RAOT_MOST_PATTERNS + 1] = {0};
+    size_t end[RAOT_MOST_PATTERNS + 1] = {0};
     int32_t depth = 0; /* how many patterns have divided [at, end) */
     enum raot_status status = RAOT_OK;
 
+    end[0] = bytes;
     while (depth >= 0 && status == RAOT_OK) {
         size_t start = at[depth];
         struct raot_match match = raot_match_at(start);
@@ -391,8 +396,9 @@ static inline int32_t raot_encode_added(const struct raot_tokenizer *by, const u
 {
     struct raot_range range = raot_words_from(&by->added, text[0]);
     int32_t found = -1;
+    size_t depth = 1u;
 
-    for (size_t depth = 1u; range.low < range.high; depth++) {
+    while (range.low < range.high) {
         const uint32_t word = raot_number(&by->added.sorted, range.low);
 
         found = raot_word_bytes(&by->added, word) == depth ? (int32_t)word : found;
@@ -400,6 +406,7 @@ static inline int32_t raot_encode_added(const struct raot_tokenizer *by, const u
             break;
         }
         range = raot_words_narrow(&by->added, range, depth, text[depth]);
+        depth++;
     }
     return found;
 }
@@ -409,7 +416,7 @@ static inline int32_t raot_encode_added(const struct raot_tokenizer *by, const u
 static inline int32_t raot_encode_name(const struct raot_tokenizer *by,
                                        const struct raot_piece *behind, struct raot_place *from)
 {
-    for (; from->piece != behind; from->piece++, from->at = 0u) {
+    while (from->piece != behind) {
         const size_t bytes = from->piece->bytes;
 
         while (from->at < bytes) {
@@ -422,6 +429,8 @@ static inline int32_t raot_encode_name(const struct raot_tokenizer *by,
             }
             from->at += word < 0 ? 1u : raot_word_bytes(&by->added, (uint32_t)word);
         }
+        from->piece++;
+        from->at = 0u;
     }
     return -1;
 }

@@ -117,7 +117,8 @@ __attribute__((unused)) static void raot_sigmoid_vfp(float *values, const float 
             done += 4 * (blocks - raot_sigmoid_blocks(values + done, from + done, blocks,
                                                       raot_vfp_constants));
         }
-        for (int32_t end = count - done < 4 ? count : done + 4; done < end; done++) {
+        const int32_t end = count - done < 4 ? count : done + 4;
+        for (; done < end; done++) {
             values[done] = raot_sigmoidf(from[done]);
         }
     }

@@ -115,7 +115,7 @@ RAOT_INLINE static inline void raot_reduce_x86(raot_floats *r, raot_floats *shif
 
     RAOT_EACH(shifted[k] = RAOT_X86(fmadd_ps)(x[k], by, shifter))
     RAOT_EACH(n[k] = RAOT_X86(sub_ps)(shifted[k], shifter))
-    if (negative) {
+    if (negative != 0) {
         RAOT_EACH(r[k] = RAOT_X86(fnmsub_ps)(n[k], high, x[k]))
     } else {
         RAOT_EACH(r[k] = RAOT_X86(fnmadd_ps)(n[k], high, x[k]))
@@ -127,7 +127,7 @@ RAOT_INLINE static inline void raot_reduce_x86(raot_floats *r, raot_floats *shif
 RAOT_INLINE static inline raot_floats raot_scale_x86(raot_floats shifted, int32_t bias)
 {
     return RAOT_X86_FLOATS(RAOT_X86(add_epi32)(RAOT_X86(slli_epi32)(RAOT_X86_BITS(shifted), 23),
-                                               RAOT_X86(set1_epi32)(bias * (1 << 23))));
+                                               RAOT_X86(set1_epi32)(bias * ((int32_t)1 << 23))));
 }
 
 /* t = raot_exp_smallf(r) */

@@ -28,7 +28,7 @@
 #include "mve.h"
 
 #if defined(RAOT_ASM_THUMB) && defined(RAOT_DSP) && defined(__ARM_FP) && !defined(RAOT_MVE_F32)
-#if __ARM_FP & 4
+#if (__ARM_FP & 4) != 0
 #define RAOT_GATES_VFP 1
 #endif
 #endif
@@ -107,7 +107,7 @@ static inline int32_t raot_gate_fixed(int32_t steps)
 #else
     const int32_t inside = raot_clamp_i32(steps, -0x400000, 0x3fffff);
     const uint32_t word = raot_gate_words()[(uint32_t)inside >> 15 & 255u];
-    const int32_t change = (int16_t)word * (int16_t)inside;
+    const int32_t change = (int32_t)(int16_t)word * (int16_t)inside;
 
     /* No sum overflows, but an analysis that joins all words of the table finds that it does. */
     return (int32_t)(word + (uint32_t)change);
@@ -261,7 +261,8 @@ RAOT_GATE_VFP(tanh, "19", "30", RAOT_GATE_LESS)
         for (; count > 0; count--) {                                                              \
             const __m256 x = _mm256_loadu_ps(from);                                               \
             const __m256 known = _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q));               \
-            const __m256 steps = _mm256_mul_ps(known, _mm256_set1_ps((float)(1 << (BITS))));      \
+            const __m256 steps =                                                                  \
+                _mm256_mul_ps(known, _mm256_set1_ps((float)((int32_t)1 << (BITS))));              \
             const __m256 above = _mm256_max_ps(steps, _mm256_set1_ps(-4194304.0f));               \
             const __m256 both = _mm256_min_ps(above, _mm256_set1_ps(4194303.0f));                 \
             const __m256i inside = _mm256_cvttps_epi32(both);                                     \

@@ -311,7 +311,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
                 for (int32_t h = 0; h < 2; h++) { \
                     inside[h] = first1 <= y && y < last1 && begin < end; \
                     from[h] = image; \
-                    if (inside[h]) { \
+                    if (inside[h] != 0) { \
                         from[h] += (y - first1) * line_step + c * channel_step + origin; \
                     } \
                     c++; \

@@ -33,7 +33,6 @@
     static inline T raot_smaller_##N(T a, T b) { return a < b ? a : b; }
 
 #define RAOT_INTEGER_SIGNED(N, T, U, W, BITS) \
-    RAOT_INTEGER_COMMON(N, T, U, W, BITS) \
     static inline T raot_shr_##N(T a, T b) \
     { return (T)(a >> ((U)b < (BITS) ? (U)b : (U)((BITS)-1u))); } \
     static inline T raot_div_##N(T a, T b) \
@@ -69,7 +68,6 @@
     }
 
 #define RAOT_INTEGER_UNSIGNED(N, T, W, BITS) \
-    RAOT_INTEGER_COMMON(N, T, T, W, BITS) \
     static inline T raot_shr_##N(T a, T b) \
     { \
         if (b >= (BITS)) { return (T)0; } \
@@ -98,13 +96,21 @@
         return power; \
     }
 
+RAOT_INTEGER_COMMON(i8, int8_t, uint8_t, uint32_t, 8u)
 RAOT_INTEGER_SIGNED(i8, int8_t, uint8_t, uint32_t, 8u)
+RAOT_INTEGER_COMMON(i16, int16_t, uint16_t, uint32_t, 16u)
 RAOT_INTEGER_SIGNED(i16, int16_t, uint16_t, uint32_t, 16u)
+RAOT_INTEGER_COMMON(i32, int32_t, uint32_t, uint32_t, 32u)
 RAOT_INTEGER_SIGNED(i32, int32_t, uint32_t, uint32_t, 32u)
+RAOT_INTEGER_COMMON(i64, int64_t, uint64_t, uint64_t, 64u)
 RAOT_INTEGER_SIGNED(i64, int64_t, uint64_t, uint64_t, 64u)
+RAOT_INTEGER_COMMON(u8, uint8_t, uint8_t, uint32_t, 8u)
 RAOT_INTEGER_UNSIGNED(u8, uint8_t, uint32_t, 8u)
+RAOT_INTEGER_COMMON(u16, uint16_t, uint16_t, uint32_t, 16u)
 RAOT_INTEGER_UNSIGNED(u16, uint16_t, uint32_t, 16u)
+RAOT_INTEGER_COMMON(u32, uint32_t, uint32_t, uint32_t, 32u)
 RAOT_INTEGER_UNSIGNED(u32, uint32_t, uint32_t, 32u)
+RAOT_INTEGER_COMMON(u64, uint64_t, uint64_t, uint64_t, 64u)
 RAOT_INTEGER_UNSIGNED(u64, uint64_t, uint64_t, 64u)
 
 /* clang-format on */

@@ -53,7 +53,7 @@ raot_groups_plain(const int32_t bits, float *sums, const float *left, const void
                   const float *scales, const struct raot_groups *sizes)
 {
     for (int32_t c = 0; c < sizes->columns; c++) {
-        const int32_t shift = c < RAOT_Q4_BYTES ? 4 : 0;
+        const int32_t shift = c < RAOT_Q4_BYTES ? (int32_t)4 : 0;
         float total = 0.0f;
         for (int32_t k = 0; k < sizes->depth; k += sizes->group) {
             const int32_t rest = sizes->depth - k;

@@ -16,6 +16,7 @@ raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const floa
 {
     const int32_t left_row = sizes->left_row;
     raot_lanes total[RAOT_HIGH][RAOT_ALL];
+    int32_t k = 0;
 
     RAOT_UNROLL
     for (int32_t r = 0; r < rows; r++) {
@@ -24,7 +25,7 @@ raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const floa
             total[r][w] = (raot_lanes){0};
         }
     }
-    for (int32_t k = 0; k < sizes->depth; scales += RAOT_TILE_COLUMNS) {
+    while (k < sizes->depth) {
         const int32_t last = sizes->depth - k < sizes->group ? sizes->depth : k + sizes->group;
         raot_lanes sum[RAOT_HIGH][RAOT_ALL];
         RAOT_UNROLL
@@ -56,6 +57,7 @@ raot_groups_high(const int32_t bits, const int32_t rows, float *sums, const floa
                 total[r][w] = raot_lanes_fma_lanes(sum[r][w], scale, total[r][w]);
             }
         }
+        scales += RAOT_TILE_COLUMNS;
     }
     RAOT_UNROLL
     for (int32_t r = 0; r < rows; r++) {

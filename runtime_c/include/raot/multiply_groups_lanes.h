@@ -173,11 +173,12 @@ raot_groups_row(const int32_t bits, float *sums, const float *left, const void *
                 const float *scales, const struct raot_groups *sizes)
 {
     raot_lanes total[RAOT_ALL];
+    int32_t k = 0;
     RAOT_UNROLL
     for (int32_t w = 0; w < RAOT_ALL; w++) {
         total[w] = (raot_lanes){0};
     }
-    for (int32_t k = 0; k < sizes->depth; scales += RAOT_TILE_COLUMNS) {
+    while (k < sizes->depth) {
         const int32_t last = sizes->depth - k < sizes->group ? sizes->depth : k + sizes->group;
         raot_lanes sum[RAOT_ALL];
         RAOT_UNROLL
@@ -197,6 +198,7 @@ raot_groups_row(const int32_t bits, float *sums, const float *left, const void *
             const raot_lanes scale = raot_lanes_load(scales + w * RAOT_LANES);
             total[w] = raot_lanes_fma_lanes(sum[w], scale, total[w]);
         }
+        scales += RAOT_TILE_COLUMNS;
     }
     RAOT_UNROLL
     for (int32_t w = 0; w < RAOT_ALL; w++) {
@@ -249,7 +251,7 @@ raot_strip_rows(const int32_t bits, const int32_t half, const int32_t rows,
 {
     const int32_t wide = RAOT_WIDE;
     const int32_t some = 0;
-    const int32_t bytes = bits == 8 ? RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
+    const int32_t bytes = bits == 8 ? (int32_t)RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
     const uint8_t *packed = strip->packed;
     float *weights = strip->weights;
     const float *scales = strip->scales;
@@ -369,7 +371,7 @@ __attribute__((always_inline)) static inline void raot_decode_strip(const int32_
                                                                     int32_t first, int32_t steps,
                                                                     float *strip)
 {
-    const int32_t bytes = bits == 8 ? RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
+    const int32_t bytes = bits == 8 ? (int32_t)RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
 
     for (int32_t k = 0; k < steps; k++) {
         raot_lanes decoded[RAOT_ALL];
@@ -389,7 +391,7 @@ raot_groups_strips(const int32_t bits, int32_t rows, float *sums, const float *l
                    const void *weights, const float *scales, const struct raot_groups *sizes)
 {
     const int32_t group = sizes->group;
-    const int32_t bytes = bits == 8 ? RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
+    const int32_t bytes = bits == 8 ? (int32_t)RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
     const int32_t most = group < RAOT_STRIP ? RAOT_STRIP / group * group : RAOT_STRIP;
     float decoded_strip[RAOT_STRIP * RAOT_TILE_COLUMNS];
     float partial[RAOT_GROUP_ROWS * RAOT_TILE_COLUMNS];
@@ -404,7 +406,7 @@ raot_groups_strips(const int32_t bits, int32_t rows, float *sums, const float *l
         const int32_t rest = sizes->depth - first;
         const int32_t limit = group > most && group - begun < most ? group - begun : most;
         const int32_t steps = rest < limit ? rest : limit;
-        const int32_t ends = steps == rest || group <= most || begun + steps == group ? 1 : 0;
+        const int32_t ends = steps == rest || group <= most || begun + steps == group;
         int32_t high;
 
         if (rows < RAOT_STRIP_HIGH) {

@@ -123,8 +123,8 @@ raot_groups_block_mve(const int32_t bits, const int32_t rows, const int32_t wide
                       const float *left, const int8_t *weights, const float *scales,
                       const struct raot_groups *sizes)
 {
-    const int32_t step = bits == 8 ? RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
-    const int32_t halves = bits == 8 ? 1 : 2;
+    const int32_t step = bits == 8 ? (int32_t)RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
+    const int32_t halves = 8 / bits;
 
     RAOT_GROUP_UNROLL
     for (int32_t v = 0; v < rows * wide * halves; v++) {
@@ -181,7 +181,7 @@ __attribute__((always_inline)) static inline void
 raot_groups_mve(const int32_t bits, float *sums, const float *left, const int8_t *weights,
                 const float *scales, const struct raot_groups *sizes)
 {
-    const int32_t words = bits == 8 ? RAOT_TILE_COLUMNS / 4 : RAOT_Q4_BYTES / 4;
+    const int32_t words = (bits == 8 ? (int32_t)RAOT_TILE_COLUMNS : RAOT_Q4_BYTES) / 4;
     const int32_t some = (sizes->columns + 3) / 4;
     const int32_t used = some < words ? some : words;
     int32_t r = 0;

@@ -122,12 +122,12 @@ __attribute__((always_inline)) static inline void
 raot_groups_vfp(const int32_t bits, const int32_t rows, float *sums, const float *left,
                 const void *weights, const float *scales, const struct raot_groups *sizes)
 {
-    const int32_t step = bits == 8 ? RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
+    const int32_t step = bits == 8 ? (int32_t)RAOT_TILE_COLUMNS : RAOT_Q4_BYTES;
 
     for (int32_t c = 0; c < sizes->columns; c += 4) {
         const float *scale = scales + c;
         const uint8_t *from = weights;
-        float total[16] = {0.0f};
+        float total[16] = {0};
         for (int32_t k = 0; k < sizes->depth; k += sizes->group) {
             const int32_t rest = sizes->depth - k;
             const int32_t steps = rest < sizes->group ? rest : sizes->group;

@@ -33,6 +33,9 @@ enum raot_half { RAOT_F16, RAOT_BF16 };
 #endif
 #elif defined(RAOT_LANES)
 #define RAOT_HALF_LANES
+#if RAOT_LANES == 16
+#define RAOT_HALF_SIXTEEN
+#endif
 #elif defined(RAOT_VFP) && defined(RAOT_ASM_INLINE) && !defined(RAOT_SMALL)
 #define RAOT_HALF_HIGH 1
 #include "multiply_half_vfp.h"
@@ -247,7 +250,7 @@ raot_half_level(const enum raot_half kind, int32_t rows, int32_t columns,
                 const struct raot_level *level, const float *left, int32_t left_row,
                 const uint16_t *right, float *sums)
 {
-#if defined(RAOT_HALF_LANES) && RAOT_LANES == 16
+#if defined(RAOT_HALF_SIXTEEN)
     if ((rows <= 2 || RAOT_ZEN4) && columns == RAOT_TILE_COLUMNS) {
         if (kind == RAOT_F16) {
             raot_half_blocks_f16(rows, level, left, left_row, right, sums);
@@ -267,7 +270,7 @@ raot_half_level(const enum raot_half kind, int32_t rows, int32_t columns,
     }
 #elif defined(RAOT_HALF_HIGH)
     while (rows > 0 && raot_half_fits(kind, rows, level, right)) {
-        const int32_t high = rows < RAOT_HALF_HIGH ? 1 : RAOT_HALF_HIGH;
+        const int32_t high = rows < RAOT_HALF_HIGH ? (int32_t)1 : RAOT_HALF_HIGH;
         const int32_t done = raot_half_registers(high, columns, level, left, left_row, right, sums);
         if (done < columns) {
             raot_half_strips(kind, high, columns - done, level, left, left_row, right + done,

@@ -47,6 +47,8 @@ __attribute__((always_inline)) static inline void
 raot_left_convert(const enum raot_half kind, float *strip, int32_t rows, const uint16_t *left,
                   int32_t left_row, int32_t step, int32_t count)
 {
+    const int32_t row = RAOT_LEFT_ROW;
+    const int32_t apart = RAOT_LEFT_STEP;
     int32_t done = 0;
 
 #if defined(RAOT_VFP) && defined(RAOT_HALF_HIGH)
@@ -55,7 +57,7 @@ raot_left_convert(const enum raot_half kind, float *strip, int32_t rows, const u
     }
 #endif
     for (int32_t r = 0; r < rows; r++) {
-        float *const to = &strip[r * RAOT_LEFT_ROW];
+        float *const to = &strip[r * row];
         const uint16_t *const from = left + r * left_row;
         int32_t k = done;
 #if defined(RAOT_MVE_ROWS) && defined(RAOT_HALF_HIGH)
@@ -65,8 +67,7 @@ raot_left_convert(const enum raot_half kind, float *strip, int32_t rows, const u
 #endif
         for (; k < count; k++) {
             const uint16_t bits = from[k * step];
-            to[k * RAOT_LEFT_STEP] =
-                kind == RAOT_F16 ? raot_f16_to_f32(bits) : raot_bf16_to_f32(bits);
+            to[k * apart] = kind == RAOT_F16 ? raot_f16_to_f32(bits) : raot_bf16_to_f32(bits);
         }
     }
 }

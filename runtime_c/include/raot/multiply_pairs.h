@@ -319,7 +319,7 @@ static inline int32_t raot_pair_block(int32_t left, int32_t most)
         int32_t channels, int32_t positions, int32_t lines) \
     { \
         const int32_t rest = positions % 3; \
-        const int32_t twos = rest == 0 ? 0 : rest == 2 || positions == 1 ? 1 : 2; \
+        const int32_t twos = rest == 0 ? 0 : rest == 2 || positions == 1 ? (int32_t)1 : 2; \
         const int32_t threes = positions < 3 ? 0 : (positions - 2 * twos) / 3; \
         const int32_t block = raot_pair_block(lines, RAOT_PAIR_BLOCK / TAPS); \
         for (int32_t left = lines; left > 0; left -= block) { \

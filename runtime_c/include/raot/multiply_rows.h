@@ -170,8 +170,8 @@ __attribute__((unused)) static int32_t raot_row_columns_f32(int32_t rounded, flo
                                                             int32_t depth, int32_t left_row,
                                                             int32_t right_row)
 {
-    static const float zeros[16] = {0.0f};
-    const int32_t width = rows == 2 ? 8 : 16;
+    static const float zeros[16] = {0};
+    const int32_t width = rows == 2 ? (int32_t)8 : 16;
     const int32_t left_bytes = left_row * (int32_t)sizeof(float);
     const int32_t right_bytes = right_row * (int32_t)sizeof(float);
     const int32_t to_bytes = columns * (int32_t)sizeof(float);
@@ -182,20 +182,20 @@ __attribute__((unused)) static int32_t raot_row_columns_f32(int32_t rounded, flo
         return columns;
     }
     while (blocks > 0) {
-        if (rows == 2 && rounded) {
+        if (rows == 2 && rounded != 0) {
             raot_rounded_two_row_blocks_f32(to + first, left, right + first, depth, left_bytes,
                                             right_bytes, to_bytes, blocks, zeros, 0);
         } else if (rows == 2) {
             raot_two_row_blocks_f32(to + first, left, right + first, depth, left_bytes, right_bytes,
                                     to_bytes, blocks, zeros, 0);
-        } else if (rounded) {
+        } else if (rounded != 0) {
             raot_rounded_row_blocks_f32(to + first, left, right + first, depth, left_bytes,
                                         right_bytes, to_bytes, blocks, zeros, 0);
         } else {
             raot_row_blocks_f32(to + first, left, right + first, depth, left_bytes, right_bytes,
                                 to_bytes, blocks, zeros, 0);
         }
-        blocks = first == 0 && columns % width != 0 ? 1 : 0;
+        blocks = first == 0 && columns % width != 0 ? (int32_t)1 : 0;
         first = columns - width;
     }
     return 0;
@@ -207,9 +207,11 @@ raot_multiply_rows(const int32_t rounded, float *to, const float *left, const fl
                    int32_t rows, int32_t columns, int32_t depth, int32_t left_row,
                    int32_t right_row)
 {
-    for (int32_t r = 0; r < rows;) {
+    int32_t r = 0;
+
+    while (r < rows) {
 #if defined(RAOT_ROWS_BLOCKS)
-        const int32_t high = rows - r >= 2 ? 2 : 1;
+        const int32_t high = rows - r >= 2 ? (int32_t)2 : 1;
         const int32_t rest = raot_row_columns_f32(rounded, to, left, right, high, columns, depth,
                                                   left_row, right_row);
 #else
@@ -268,13 +270,13 @@ raot_panels_f32(const int32_t rounded, float *to, const float *left, const float
     const int32_t left_bytes = sizes->left_row * (int32_t)sizeof(float);
     const int32_t to_bytes = to_row * (int32_t)sizeof(float);
 
-    if (rows == 2 && rounded) {
+    if (rows == 2 && rounded != 0) {
         raot_rounded_two_row_panels_f32(to, left, right, sizes->depth, left_bytes, 0, to_bytes,
                                         panels, starts, 32);
     } else if (rows == 2) {
         raot_two_row_panels_f32(to, left, right, sizes->depth, left_bytes, 0, to_bytes, panels,
                                 starts, 32);
-    } else if (rounded) {
+    } else if (rounded != 0) {
         raot_rounded_row_panels_f32(to, left, right, sizes->depth, left_bytes, 0, to_bytes, panels,
                                     starts, 32);
     } else {
@@ -288,9 +290,11 @@ __attribute__((always_inline)) static inline void
 raot_multiply_panels(const int32_t rounded, float *to, const float *left, const float *right,
                      const float *starts, const struct raot_multiply_panels *sizes)
 {
-    for (int32_t r = 0; r < sizes->rows;) {
+    int32_t r = 0;
+
+    while (r < sizes->rows) {
 #if defined(RAOT_ROWS_BLOCKS)
-        const int32_t high = sizes->rows - r >= 2 ? 2 : 1;
+        const int32_t high = sizes->rows - r >= 2 ? (int32_t)2 : 1;
         const int32_t whole = sizes->columns / 8;
         const int32_t rest = sizes->columns % 8;
 
@@ -298,7 +302,7 @@ raot_multiply_panels(const int32_t rounded, float *to, const float *left, const 
             raot_panels_f32(rounded, to, left, right, starts, high, sizes, sizes->to_row, whole);
         }
         if (rest > 0) {
-            float begin[8] = {0.0f};
+            float begin[8] = {0};
             float last[16];
 
             for (int32_t c = 0; c < rest; c++) {

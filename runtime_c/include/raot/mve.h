@@ -15,7 +15,7 @@
 #if defined(__ARM_FEATURE_MVE) && !defined(RAOT_NO_INTRINSICS)
 #define RAOT_MVE 1
 #include <arm_mve.h>
-#if __ARM_FEATURE_MVE & 2
+#if (__ARM_FEATURE_MVE & 2) != 0
 #define RAOT_MVE_F32 1
 #endif
 #endif

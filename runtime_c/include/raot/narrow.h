@@ -29,7 +29,7 @@
 #define RAOT_NARROW_SIGNED(N, BITS) \
     static inline int32_t raot_##N##_to_i32(uint8_t x) \
     { \
-        const int32_t low = x & ((1 << (BITS)) - 1); \
+        const int32_t low = (int32_t)x & ((1 << (BITS)) - 1); \
         return low >= 1 << ((BITS) - 1) ? low - (1 << (BITS)) : low; \
     } \
     static inline uint8_t raot_i32_to_##N(int32_t x) \

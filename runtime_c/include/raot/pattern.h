@@ -72,6 +72,8 @@ static inline int raot_match_run(const struct raot_pattern *pattern,
             of_point = raot_point_value(classes, raot_utf8_next(text, bytes, &after));
         } else if (whole == 0) {
             return 0;
+        } else {
+            /* The end of the text is of no class. */
         }
         entry = pattern->next[match->state * width + of_point];
         if ((entry & 1u) != 0u) {

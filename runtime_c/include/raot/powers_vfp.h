@@ -14,7 +14,7 @@
 
 #if defined(RAOT_ASM_INLINE) && defined(RAOT_ASM_THUMB) && !defined(__OPTIMIZE_SIZE__) && \
     defined(__ARM_FEATURE_FMA) && defined(__ARM_FP) && !defined(__ARM_FEATURE_MVE)
-#if __ARM_FP & 4
+#if (__ARM_FP & 4) != 0
 #define RAOT_VFP_POWERS 1
 #endif
 #endif

@@ -166,8 +166,8 @@ RAOT_QUANTIZE_SHORT(u8, uint8_t, "vqmovunb")
 
 /* As many short lines as have the elements of a block. */
 #define RAOT_QUANTIZE_SHORT_LINES(suffix, byte)                                               \
-    for (const int32_t most = RAOT_QUANTIZE_BLOCK / (count > 0 ? count : 1);                  \
-         normal && lines > 0 && count >= 8 && most > 0;) {                                    \
+    const int32_t most = RAOT_QUANTIZE_BLOCK / (count > 0 ? count : 1);                       \
+    while (normal && lines > 0 && count >= 8 && most > 0) {                                   \
         const int32_t some = lines < most ? lines : most;                                     \
         const int32_t left = count % 8 != 0 ? count - 8 : 0;                                  \
         const struct raot_quantize_short sizes =                                              \
@@ -288,8 +288,9 @@ struct raot_quantize_lines_from {
     RAOT_QUANTIZE_SHORT_LINES(suffix, byte)                  \
     /*@ loop unroll 4096; */                                 \
     for (int32_t j = lines; j > 0; j--) {                    \
+        int32_t first = 0;                                   \
         /*@ loop unroll 4096; */                             \
-        for (int32_t first = 0; first < count;) {            \
+        while (first < count) {                              \
             RAOT_QUANTIZE_LINE(suffix, byte, narrow, NARROW) \
         }                                                    \
         out += j > 1 ? line_step : 0;                        \

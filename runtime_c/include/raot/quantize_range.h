@@ -284,7 +284,7 @@ static inline int8_t raot_quantize_one(float x, float factor, float offset)
     const float least = value > -256.0f ? value : -256.0f;
     const float limited = least < 255.0f ? least : 255.0f;
     const int32_t fixed = value == value ? (int32_t)(limited * 128.0f) : 0;
-    const int32_t away = fixed < 0 ? 63 : 64;
+    const int32_t away = fixed < 0 ? (int32_t)63 : 64;
 
     return raot_clamp_i8((fixed + away) >> 7);
 }

@@ -36,7 +36,7 @@
             int16x8_t y = vqmovnbq_s32(vreinterpretq_s16_s32(even), even);    \
             y = vqaddq_n_s16(vqmovntq_s32(y, odd), (int16_t)zero);            \
             y = vmaxq_s16(vminq_s16(y, most), least);                         \
-            if (contiguous) {                                                 \
+            if (contiguous != 0) {                                            \
                 vstrbq_p_s16(to, y, some);                                    \
             } else {                                                          \
                 vstrbq_scatter_offset_p_s16(to, apart, y, some);              \

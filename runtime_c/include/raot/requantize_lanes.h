@@ -123,7 +123,8 @@ raot_rescale(uint8_t *out, const int32_t *sums, const void *scale, const int32_t
                 RAOT_COPY(out + c, &bytes, sizeof bytes);
             } else {
                 for (int32_t n = 0; n < left; n++) {
-                    out[c + n] = (uint8_t)(bytes >> (8 * n));
+                    const int32_t shift = 8 * n;
+                    out[c + n] = (uint8_t)(bytes >> shift);
                 }
             }
         }

@@ -42,12 +42,12 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
     const int32x4_t even = EVEN;                                                            \
     int16x8_t y = vqmovnbq_s32(vreinterpretq_s16_s32(even), even);                          \
     y = vqaddq_n_s16(vqmovntq_s32(y, ODD), (int16_t)zero);                                  \
-    if (bounded) {                                                                          \
+    if (bounded != 0) {                                                                     \
         y = vmaxq_s16(vminq_s16(y, vdupq_n_s16((int16_t)high)), vdupq_n_s16((int16_t)low)); \
     } else {                                                                                \
         y = vreinterpretq_s16_s8(vqmovnbq_s16(vreinterpretq_s8_s16(y), y));                 \
     }                                                                                       \
-    if (contiguous) {                                                                       \
+    if (contiguous != 0) {                                                                  \
         vstrbq_p_s16(to, y, some);                                                          \
     } else {                                                                                \
         vstrbq_scatter_offset_p_s16(to, apart, y, some);                                    \
@@ -105,7 +105,7 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
 
 /* Blocks of eight channels are done by `BLOCKS`, others by C. */
 #if defined(RAOT_REQUANTIZE_MVE)
-#define RAOT_REQUANTIZE_NHWC_FORM(NAME, BLOCKS, T, PER, PARTS, SCALED)                          \
+#define RAOT_REQUANTIZE_NHWC_FORM(NAME, OF, BLOCKS, T, PER, PARTS, SCALED)                      \
     __attribute__((noinline, unused)) static void NAME(                                         \
         int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions, \
         int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high)        \
@@ -136,26 +136,26 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
     }
 #else
 /* Contiguous channels are stored at once: one loop body for them, one for others. */
-#define RAOT_REQUANTIZE_NHWC_FORM(NAME, BLOCKS, T, PER, PARTS, SCALED)                           \
-    __attribute__((always_inline)) static inline void NAME##_of(                                 \
-        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions,  \
-        int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high,         \
-        const int contiguous)                                                                    \
-    {                                                                                            \
-        const int32_t groups = (channels + 3) / 4;                                               \
-        RAOT_REQUANTIZE_NHWC(T, PER, PARTS, SCALED)                                              \
-        (void)contiguous;                                                                        \
-    }                                                                                            \
-    __attribute__((noinline, unused)) static void NAME(                                          \
-        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions,  \
-        int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high)         \
-    {                                                                                            \
-        if (channel_step == 1) {                                                                 \
-            NAME##_of(out, sums, scales, channels, positions, out_step, 1, zero, low, high, 1);  \
-        } else {                                                                                 \
-            NAME##_of(out, sums, scales, channels, positions, out_step, channel_step, zero, low, \
-                      high, 0);                                                                  \
-        }                                                                                        \
+#define RAOT_REQUANTIZE_NHWC_FORM(NAME, OF, BLOCKS, T, PER, PARTS, SCALED)                      \
+    __attribute__((always_inline)) static inline void OF(                                       \
+        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions, \
+        int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high,        \
+        const int contiguous)                                                                   \
+    {                                                                                           \
+        const int32_t groups = (channels + 3) / 4;                                              \
+        RAOT_REQUANTIZE_NHWC(T, PER, PARTS, SCALED)                                             \
+        (void)contiguous;                                                                       \
+    }                                                                                           \
+    __attribute__((noinline, unused)) static void NAME(                                         \
+        int8_t *out, const int32_t *sums, const T *scales, int32_t channels, int32_t positions, \
+        int32_t out_step, int32_t channel_step, int32_t zero, int32_t low, int32_t high)        \
+    {                                                                                           \
+        if (channel_step == 1) {                                                                \
+            OF(out, sums, scales, channels, positions, out_step, 1, zero, low, high, 1);        \
+        } else {                                                                                \
+            OF(out, sums, scales, channels, positions, out_step, channel_step, zero, low, high, \
+               0);                                                                              \
+        }                                                                                       \
     }
 #endif
 
@@ -176,14 +176,15 @@ static inline int32_t raot_requantize_nhwc_lower(int32_t x)
 }
 
 #if defined(RAOT_MVE_F32)
-#define RAOT_PARTS_F32(N, AT) const float32x4_t N = vld1q_f32(AT);
-#define RAOT_PARTS_I32(N, AT)          \
-    const int32x4_t N = vld1q_s32(AT); \
+#define RAOT_PARTS_F32(N, AT) const float32x4_t N##_factor = vld1q_f32(AT);
+#define RAOT_PARTS_I32(N, AT)                   \
+    const int32x4_t N##_factor = vld1q_s32(AT); \
     const int32x4_t N##_shift = vld1q_s32((AT) + 4);
-#define RAOT_SCALED_F32(AT, N) vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(vld1q_s32(AT)), N))
-#define RAOT_SCALED_NEAREST(AT, N) vrshlq_s32(vmulhq_s32(vld1q_s32(AT), N), N##_shift)
-#define RAOT_SCALED_ABOVE(AT, N) vrshlq_s32(vqrdmulhq_s32(vld1q_s32(AT), N), N##_shift)
-#define RAOT_SCALED_TWICE(AT, N) vrshlq_s32(raot_lower(vqrdmulhq_s32(vld1q_s32(AT), N)), N##_shift)
+#define RAOT_SCALED_F32(AT, N) vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(vld1q_s32(AT)), N##_factor))
+#define RAOT_SCALED_NEAREST(AT, N) vrshlq_s32(vmulhq_s32(vld1q_s32(AT), N##_factor), N##_shift)
+#define RAOT_SCALED_ABOVE(AT, N) vrshlq_s32(vqrdmulhq_s32(vld1q_s32(AT), N##_factor), N##_shift)
+#define RAOT_SCALED_TWICE(AT, N) \
+    vrshlq_s32(raot_lower(vqrdmulhq_s32(vld1q_s32(AT), N##_factor)), N##_shift)
 
 /* Negative numbers are decremented, so that halves round away from zero. */
 static inline int32x4_t raot_lower(int32x4_t x)
@@ -203,14 +204,17 @@ static inline int32x4_t raot_lower(int32x4_t x)
         raot_requantize_nhwc_lower(raot_requantize_nhwc_high(X, (BY)[0])), (BY)[4])
 #endif
 
-RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_f32_unpacked, raot_requantize_blocks_f32, float, 4,
-                          RAOT_PARTS_F32, RAOT_SCALED_F32)
-RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_nearest_unpacked, raot_requantize_blocks_nearest,
-                          int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_NEAREST)
-RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_twice_unpacked, raot_requantize_blocks_twice,
-                          int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_TWICE)
-RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_above_unpacked, raot_requantize_blocks_above,
-                          int32_t, 8, RAOT_PARTS_I32, RAOT_SCALED_ABOVE)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_f32_unpacked, raot_requantize_nhwc_f32_of,
+                          raot_requantize_blocks_f32, float, 4, RAOT_PARTS_F32, RAOT_SCALED_F32)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_nearest_unpacked, raot_requantize_nhwc_nearest_of,
+                          raot_requantize_blocks_nearest, int32_t, 8, RAOT_PARTS_I32,
+                          RAOT_SCALED_NEAREST)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_twice_unpacked, raot_requantize_nhwc_twice_of,
+                          raot_requantize_blocks_twice, int32_t, 8, RAOT_PARTS_I32,
+                          RAOT_SCALED_TWICE)
+RAOT_REQUANTIZE_NHWC_FORM(raot_requantize_nhwc_above_unpacked, raot_requantize_nhwc_above_of,
+                          raot_requantize_blocks_above, int32_t, 8, RAOT_PARTS_I32,
+                          RAOT_SCALED_ABOVE)
 
 /* Unsigned bytes are stored like signed ones. */
 #define raot_requantize_nhwc_f32_u8_unpacked(out, ...) \

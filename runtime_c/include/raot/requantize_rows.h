@@ -44,7 +44,7 @@ static inline int32_t raot_rows_nearest(int32_t x, int32_t by)
 static inline int32_t raot_rows_above(int32_t x, int32_t by)
 {
     const int32_t twice = (int32_t)__qadd(x, x);
-    return (int32_t)(((int64_t)twice * by + INT64_C(0x80000000)) >> 32);
+    return (int32_t)(((int64_t)twice * by + ((int64_t)1 << 31)) >> 32);
 }
 
 static inline int32_t raot_rows_twice(int32_t x, int32_t by)
@@ -153,7 +153,7 @@ RAOT_ROWS_RUNS(twice, RAOT_ROWS_LOWERED, RAOT_ROWS_NORMAL)
             if (down < 1 || down > 20 || by < (LEAST)) {                                          \
                 break;                                                                            \
             }                                                                                     \
-            const int32_t offset = sizes->zero * (1 << (down - 1));                               \
+            const int32_t offset = sizes->zero * ((int32_t)1 << (down - 1));                      \
             for (int32_t p = 0; p < sizes->positions; p++) {                                      \
                 const int32_t scaled = raot_rows_##FORM(sums[p], by) + offset;                    \
                 out[p * sizes->step] = raot_clamp_i8(scaled >> down);                             \
@@ -172,8 +172,8 @@ RAOT_ROWS_RUNS(twice, RAOT_ROWS_LOWERED, RAOT_ROWS_NORMAL)
         return raot_rows_##FORM##_strided(out, sums, scales, shifts, rows, sizes);                \
     }
 RAOT_ROWS_RUNS(nearest, INT32_MIN)
-RAOT_ROWS_RUNS(above, 1 << 30)
-RAOT_ROWS_RUNS(twice, 1 << 30)
+RAOT_ROWS_RUNS(above, (int32_t)1 << 30)
+RAOT_ROWS_RUNS(twice, (int32_t)1 << 30)
 #endif
 #undef RAOT_ROWS_RUNS
 
@@ -246,6 +246,8 @@ RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_strided, "usat", RAOT_ROWS_STRIDED, RAOT_RO
         RAOT_ROWS_ALL(s8)                                        \
     } else if (positions > 0 && low == 0 && high == UINT8_MAX) { \
         RAOT_ROWS_ALL(u8)                                        \
+    } else {                                                     \
+        /* Rows that are clipped follow. */                      \
     }
 #endif
 
@@ -268,15 +270,14 @@ RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_strided, "usat", RAOT_ROWS_STRIDED, RAOT_RO
         }                                                                                         \
     }
 /* A row whose results are clipped. */
-#define RAOT_ROWS_BOUNDED(FORM, LEAST)                                                     \
-    if (shift <= -1 && shift >= -20 && by >= (LEAST) && zero >= INT8_MIN && zero <= 255) { \
-        const int32_t offset = (1 << (-shift - 1)) + zero * (1 << -shift);                 \
-        for (int32_t p = 0; p < positions; p++) {                                          \
-            const int32_t scaled = raot_rows_##FORM(row[p], by) + offset;                  \
-            to[p * step] = raot_rows_clamped(scaled >> -shift, low, high);                 \
-        }                                                                                  \
-        continue;                                                                          \
-    }
+#define RAOT_ROWS_BOUNDED(FORM, LEAST)                                                       \
+    if (shift <= -1 && shift >= -20 && by >= (LEAST) && zero >= INT8_MIN && zero <= 255) {   \
+        const int32_t offset = ((int32_t)1 << (-shift - 1)) + zero * ((int32_t)1 << -shift); \
+        for (int32_t p = 0; p < positions; p++) {                                            \
+            const int32_t scaled = raot_rows_##FORM(row[p], by) + offset;                    \
+            to[p * step] = raot_rows_clamped(scaled >> -shift, low, high);                   \
+        }                                                                                    \
+    } else
 #else
 #define RAOT_ROWS_FAST(FORM)
 #define RAOT_ROWS_BOUNDED(FORM, LEAST)
@@ -294,25 +295,31 @@ RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_strided, "usat", RAOT_ROWS_STRIDED, RAOT_RO
     raot_requantize_nhwc_rounded(raot_requantize_nhwc_lower(raot_requantize_nhwc_high(X, by)), \
                                  shift)
 
-#define RAOT_REQUANTIZE_ROWS(FORM, T, SHIFTS, SCALE, SHIFT, FAST, BOUNDED, LEAST, ONE)          \
-    __attribute__((noinline, unused)) static void raot_requantize_rows_##FORM##_unpacked(       \
-        int8_t *out, const int32_t *sums, const T *scales, SHIFTS int32_t channels,             \
-        int32_t positions, int32_t channel_step, int32_t step, int32_t sum_step,                \
-        int32_t scale_step, int32_t zero, int32_t low, int32_t high)                            \
-    {                                                                                           \
-        for (int32_t n = 0; n < channels; n++) {                                                \
-            FAST(FORM)                                                                          \
-            const T by = SCALE(scales[n * scale_step]);                                         \
-            const int32_t shift = SHIFT(scales[n * scale_step]);                                \
-            const int32_t *const row = sums + n * sum_step;                                     \
-            int8_t *const to = out + n * channel_step;                                          \
-            BOUNDED(FORM, LEAST)                                                                \
-            for (int32_t p = 0; p < positions; p++) {                                           \
-                const int64_t code = (int64_t)ONE(row[p]) + zero;                               \
-                to[p * step] = (int8_t)(uint8_t)(code < low ? low : code > high ? high : code); \
-            }                                                                                   \
-            (void)shift;                                                                        \
-        }                                                                                       \
+#define RAOT_REQUANTIZE_ROWS(FORM, T, SHIFTS, SCALE, SHIFT, FAST, BOUNDED, LEAST, ONE)    \
+    __attribute__((noinline, unused)) static void raot_requantize_rows_##FORM##_unpacked( \
+        int8_t *out, const int32_t *sums, const T *scales, SHIFTS int32_t channels,       \
+        int32_t positions, int32_t channel_step, int32_t step, int32_t sum_step,          \
+        int32_t scale_step, int32_t zero, int32_t low, int32_t high)                      \
+    {                                                                                     \
+        int32_t n = 0;                                                                    \
+        while (n < channels) {                                                            \
+            FAST(FORM)                                                                    \
+            const T by = SCALE(scales[n * scale_step]);                                   \
+            const int32_t shift = SHIFT(scales[n * scale_step]);                          \
+            const int32_t *const row = sums + n * sum_step;                               \
+            int8_t *const to = out + n * channel_step;                                    \
+            BOUNDED(FORM, LEAST)                                                          \
+            {                                                                             \
+                for (int32_t p = 0; p < positions; p++) {                                 \
+                    const int64_t code = (int64_t)ONE(row[p]) + zero;                     \
+                    to[p * step] = (int8_t)(uint8_t)(code < low    ? low                  \
+                                                     : code > high ? high                 \
+                                                                   : code);               \
+                }                                                                         \
+            }                                                                             \
+            (void)shift;                                                                  \
+            n++;                                                                          \
+        }                                                                                 \
     }
 
 #define RAOT_ROWS_SHIFTS const int8_t *shifts, int32_t base,
@@ -325,9 +332,9 @@ RAOT_REQUANTIZE_ROWS(f32, float, , RAOT_ROWS_FLOAT, RAOT_ROWS_NO_SHIFT, RAOT_ROW
 RAOT_REQUANTIZE_ROWS(nearest, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SCALE, RAOT_ROWS_SHIFT,
                      RAOT_ROWS_FAST, RAOT_ROWS_BOUNDED, INT32_MIN, RAOT_ROWS_OF_NEAREST)
 RAOT_REQUANTIZE_ROWS(above, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SCALE, RAOT_ROWS_SHIFT,
-                     RAOT_ROWS_FAST, RAOT_ROWS_BOUNDED, 1 << 30, RAOT_ROWS_OF_ABOVE)
+                     RAOT_ROWS_FAST, RAOT_ROWS_BOUNDED, (int32_t)1 << 30, RAOT_ROWS_OF_ABOVE)
 RAOT_REQUANTIZE_ROWS(twice, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SCALE, RAOT_ROWS_SHIFT,
-                     RAOT_ROWS_FAST, RAOT_ROWS_BOUNDED, 1 << 30, RAOT_ROWS_OF_TWICE)
+                     RAOT_ROWS_FAST, RAOT_ROWS_BOUNDED, (int32_t)1 << 30, RAOT_ROWS_OF_TWICE)
 #undef RAOT_REQUANTIZE_ROWS
 
 /* Unsigned bytes are stored like signed ones. */

@@ -90,10 +90,11 @@ static inline uint32_t raot_sample_threshold(const float *values, int32_t count,
 {
     uint32_t prefix = 0u;
     uint32_t known = 0u; /* bits of the prefix */
+    uint32_t shift = 32u;
 
-    for (uint32_t shift = 32u; shift > 0u;) {
+    while (shift > 0u) {
         const uint32_t width = shift < 6u ? shift : 6u;
-        uint64_t bins[RAOT_SAMPLE_BINS] = {0u};
+        uint64_t bins[RAOT_SAMPLE_BINS] = {0};
         uint32_t bin = (1u << width) - 1u;
 
         shift -= width;

@@ -12,6 +12,7 @@
 #ifndef RAOT_SCALE_SUMS_H
 #define RAOT_SCALE_SUMS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "assembly.h"
@@ -82,7 +83,7 @@ raot_scale_vectors(float *out, const int32_t *sums, float32x4_t scale, float32x4
                    int32_t step, uint32x4_t apart)
 {
 #if defined(RAOT_ASM_INLINE)
-    if (from) {
+    if (from != 0) {
         RAOT_SCALE_VECTORS_OF("vadd.i32 q0, q0, %q[start]\n")
     } else {
         RAOT_SCALE_VECTORS_OF("")
@@ -249,7 +250,7 @@ raot_scale_lines_f32_unpacked(float *out, const int32_t *sums, const float *scal
         4 * line_step, 4 * sum_line, 4 * step,       (int32_t)raot_bitsf(by[2]),
         count / 8,     count % 8,    lines,          by[0],
     };
-    if (RAOT_SCALE_ALL(out, sums, &sizes)) {
+    if (RAOT_SCALE_ALL(out, sums, &sizes) != 0) {
         return;
     }
 #endif
@@ -323,13 +324,13 @@ raot_scale_nhwc(float *out, const int32_t *sums, const int32_t *start, const flo
         const float32x4_t add = vldrwq_gather_shifted_offset_z_f32(bias, biases, some);
         const int32x4_t begin = start ? vldrwq_z_s32(start + n, some) : vdupq_n_s32(0);
         const int32_t whole = channels - n < 4 ? 0 : positions;
-        raot_scale_vectors(out, sums, own, add, begin, start != 0, by, (whole + 1) / 2, pair,
+        raot_scale_vectors(out, sums, own, add, begin, start != NULL, by, (whole + 1) / 2, pair,
                            2 * out_step, apart);
-        raot_scale_vectors(out + out_step, sums + 4, own, add, begin, start != 0, by, whole / 2,
+        raot_scale_vectors(out + out_step, sums + 4, own, add, begin, start != NULL, by, whole / 2,
                            pair, 2 * out_step, apart);
         for (int32_t p = whole; p < positions; p++) {
             raot_scale_some(out + p * out_step, sums + p / 2 * pair + p % 2 * 4, own, add, begin,
-                            start != 0, by, apart, some);
+                            start != NULL, by, apart, some);
         }
         out += 4 * channel_step;
         sums += 8;
@@ -342,8 +343,9 @@ raot_scale_nhwc(float *out, const int32_t *sums, const int32_t *start, const flo
         /*@ loop unroll 4096; */
         for (int32_t n = 0; n < channels; n++) {
             const int32_t at = p / 2 * pair + n / 4 * 8 + p % 2 * 4 + n % 4;
-            out[p * out_step + n * channel_step] = raot_scale_sum_from(
-                sums[at], start ? start[n] : 0, scale[n * scale_step], bias[n * bias_step], by);
+            out[p * out_step + n * channel_step] =
+                raot_scale_sum_from(sums[at], start != NULL ? start[n] : 0, scale[n * scale_step],
+                                    bias[n * bias_step], by);
         }
     }
 #endif

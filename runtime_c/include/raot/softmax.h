@@ -137,7 +137,14 @@ __attribute__((unused)) static int raot_softmax_near(float *values, const float 
     return 1;
 }
 #else
-#define raot_softmax_near(values, from, count) 0
+/* Returns 0, with nothing written. */
+static inline int raot_softmax_near(float *values, const float *from, int32_t count)
+{
+    (void)values;
+    (void)from;
+    (void)count;
+    return 0;
+}
 #endif
 
 __attribute__((unused)) static void raot_softmax_far(float *values, const float *from,
@@ -167,7 +174,7 @@ __attribute__((unused)) static void raot_softmax_far(float *values, const float 
 __attribute__((noinline, unused)) static void raot_softmax_f32(float *values, const float *from,
                                                                int32_t count)
 {
-    if (!raot_softmax_near(values, from, count)) {
+    if (raot_softmax_near(values, from, count) == 0) {
         raot_softmax_far(values, from, count, 0);
     }
 }
@@ -175,7 +182,7 @@ __attribute__((noinline, unused)) static void raot_softmax_f32(float *values, co
 __attribute__((noinline, unused)) static void
 raot_softmax_masked_f32(float *values, const float *from, int32_t count)
 {
-    if (!raot_softmax_near(values, from, count)) {
+    if (raot_softmax_near(values, from, count) == 0) {
         raot_softmax_far(values, from, count, 1);
     }
 }

@@ -139,8 +139,8 @@ RAOT_SUM_BYTES_FORM(s8, int8_t, int16x8_t, s, int32_t)
 RAOT_SUM_BYTES_FORM(u8, uint8_t, uint16x8_t, u, uint32_t)
 #endif
 
-#define RAOT_SUM_BYTES_FUNCTION(suffix, byte)                                                     \
-    __attribute__((noinline, unused)) static void raot_sum_bytes_##suffix##_unpacked(             \
+#define RAOT_SUM_BYTES_FUNCTION(NAME, suffix, byte)                                               \
+    __attribute__((noinline, unused)) static void NAME(                                           \
         int32_t *sums, const byte *image, int32_t channels, int32_t channel_step, int32_t count0, \
         int32_t step0, int32_t count1, int32_t step1)                                             \
     {                                                                                             \
@@ -199,8 +199,8 @@ RAOT_SUM_BYTES_FORM(u8, uint8_t, uint16x8_t, u, uint32_t)
     }
 #endif
 
-RAOT_SUM_BYTES_FUNCTION(s8, int8_t)
-RAOT_SUM_BYTES_FUNCTION(u8, uint8_t)
+RAOT_SUM_BYTES_FUNCTION(raot_sum_bytes_s8_unpacked, s8, int8_t)
+RAOT_SUM_BYTES_FUNCTION(raot_sum_bytes_u8_unpacked, u8, uint8_t)
 
 /* Sizes of the functions below, by name. */
 struct raot_sum_bytes {

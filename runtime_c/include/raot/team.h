@@ -71,13 +71,13 @@ static inline void raot_team_wait(struct raot_team *team,
                                   uint32_t seen)
 {
     for (int32_t look = 0; look < RAOT_TEAM_SPINS; look++) {
-        if (ready(team, seen)) {
+        if (ready(team, seen) != 0) {
             return;
         }
         RAOT_TEAM_PAUSE();
     }
     if (team->wait == NULL) {
-        while (!ready(team, seen)) {
+        while (ready(team, seen) == 0) {
             RAOT_TEAM_PAUSE();
         }
         return;
@@ -94,6 +94,8 @@ static inline void raot_team_changed(struct raot_team *team)
         RAOT_TEAM_SIGNAL();
     } else if (atomic_load(&team->waiting) > 0u) {
         team->wake(team);
+    } else {
+        /* No thread waits. */
     }
 }
 

@@ -42,8 +42,9 @@ static inline void raot_unigram_extend(const struct raot_tokenizer *by,
     struct raot_range range = raot_words_from(&by->words, word[at]);
     const double so_far = nodes[at].score;
     int32_t covered = 0; /* 1 if a token is the code point */
+    size_t depth = 1u;
 
-    for (size_t depth = 1u; range.low < range.high; depth++) {
+    while (range.low < range.high) {
         const uint32_t token = raot_number(&by->words.sorted, range.low);
 
         if (raot_word_bytes(&by->words, token) == depth) {
@@ -55,6 +56,7 @@ static inline void raot_unigram_extend(const struct raot_tokenizer *by,
             break;
         }
         range = raot_words_narrow(&by->words, range, depth, word[at + depth]);
+        depth++;
     }
     if (covered == 0) {
         raot_unigram_reach(&nodes[at + length], by->unknown_score + so_far, at, by->unknown);
@@ -71,12 +73,13 @@ static inline void raot_unigram_path(const struct raot_tokenizer *by,
 {
     int32_t behind = -1;
     int32_t end = (int32_t)bytes;
+    size_t at = 0u;
 
     for (size_t i = 0u; i <= bytes; i++) {
         nodes[i].start = -1;
         nodes[i].score = 0.0;
     }
-    for (size_t at = 0u; at < bytes;) {
+    while (at < bytes) {
         size_t after = at;
 
         (void)raot_utf8_next(word, bytes, &after);

@@ -19,7 +19,7 @@
 #include "ieee.h"
 
 #if defined(__ARM_FEATURE_MVE)
-#if __ARM_FEATURE_MVE & 2
+#if (__ARM_FEATURE_MVE & 2) != 0
 #define RAOT_HAS_HELIUM
 #endif
 #endif

@@ -182,7 +182,7 @@ __attribute__((noinline, unused)) static void raot_wide_part(int32_t *sums, cons
                                                              int32_t columns, int32_t depth,
                                                              int32_t left_row, int32_t step)
 {
-    const int32_t width = rows == 2 ? 2 : 4;
+    const int32_t width = rows == 2 ? (int32_t)2 : 4;
     int32_t done = 0;
 
     if (columns >= width && depth >= 4) {
@@ -211,7 +211,7 @@ raot_dot_wide_rows_s8(int32_t *sums, const int16_t *left, const int8_t *matrix, 
 {
 #if defined(RAOT_WIDE_STEPS)
     for (int32_t r = 0; r < rows; r += 2) {
-        const int32_t together = rows - r > 1 ? 2 : 1;
+        const int32_t together = rows - r > 1 ? (int32_t)2 : 1;
         raot_wide_begin(sums + r * columns, together * columns);
         for (int32_t k = 0; k < depth; k += 4 * RAOT_WIDE_STEPS) {
             const int32_t rest = depth - k;
