@@ -74,7 +74,7 @@ def _lower(
     strides, pads, dilations = attrs.strides, attrs.pads, attrs.dilations
     shared, taps = x.shape[1] // attrs.offset_group, attrs.taps
     groups = Dim.of(attrs.offset_group)
-    with k.loops(y.shape[0], groups, shared, *kernel, *y.shape[2:]) as (image, group, c, *rest):
+    with k.loops(y.shape[0], groups, *kernel, *y.shape[2:]) as (image, group, *rest):
         tap, at = rest[:spatial], rest[spatial:]
         number = Dim.of(0)
         for axis in range(spatial):
@@ -86,14 +86,17 @@ def _lower(
             moved = offset[(image, place * spatial + axis, *at)]
             center = Cast(Index(start), y.dtype) + moved
             corners.append(_corners(k, center, x.shape[axis + 2], y.dtype))
-        channel = group * shared + c
-        value: Expr = _mixed(k, x, (image, channel), corners)
-        if mask is not None:
-            value = binary("*", value, mask[(image, place, *at)])
-        k.store(y[(image, channel * taps + number, *at)], value)
+        shares = _shares(k, corners, y.dtype)
+        with k.loops(shared) as (c,):
+            channel = group * shared + c
+            value: Expr = _mixed(k, x, (image, channel), shares)
+            if mask is not None:
+                value = binary("*", value, mask[(image, place, *at)])
+            k.store(y[(image, channel * taps + number, *at)], value)
 
 
 Corner = tuple[Dim, Expr, Expr]
+Share = tuple[tuple[Dim, ...], Expr, Expr]
 
 
 def _corners(k: KernelBuilder, center: Expr, size: Dim, work: DType) -> list[Corner]:
@@ -111,16 +114,23 @@ def _corners(k: KernelBuilder, center: Expr, size: Dim, work: DType) -> list[Cor
     return corners
 
 
-def _mixed(
-    k: KernelBuilder, x: Buffer, lead: tuple[Dim, Dim], corners: list[list[Corner]]
-) -> Local:
-    """Elements are read inside the image and then chosen, so that no load is conditional."""
-    value = k.local("value", x.dtype, 0.0)
+def _shares(k: KernelBuilder, corners: list[list[Corner]], work: DType) -> list[Share]:
+    """The neighbors along all axes: their places, whether these are inside, weights."""
+    shares: list[Share] = []
     for chosen in product(*corners):
         inside, weight = chosen[0][1], chosen[0][2]
         for _, there, share in chosen[1:]:
             inside, weight = binary("&&", inside, there), binary("*", weight, share)
-        element = k.local("element", x.dtype, x[(*lead, *(place for place, _, _ in chosen))])
+        held, factor = k.local("inside", DType.BOOL, inside), k.local("weight", work, weight)
+        shares.append((tuple(place for place, _, _ in chosen), held, factor))
+    return shares
+
+
+def _mixed(k: KernelBuilder, x: Buffer, lead: tuple[Dim, Dim], shares: list[Share]) -> Local:
+    """Elements are read inside the image and then chosen, so that no load is conditional."""
+    value = k.local("value", x.dtype, 0.0)
+    for places, inside, weight in shares:
+        element = k.local("element", x.dtype, x[(*lead, *places)])
         part = Select(inside, element, Lit(0.0, x.dtype))
         k.assign(value, value + binary("*", weight, part))
     return value
