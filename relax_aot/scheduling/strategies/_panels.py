@@ -62,6 +62,13 @@ def spans(
         yield Span(loop.variable, start + first, count, name)
 
 
+def even(extent: Dim, most: int) -> int:
+    """The size of as few tiles of at most `most` as there may be, about equal where it is known."""
+    if not extent.is_constant or extent.constant <= most:
+        return most
+    return -(-extent.constant // -(-extent.constant // most))
+
+
 @dataclass(frozen=True, slots=True)
 class Copied:
     """A panel: one axis for each reduction and one for columns, or for rows before them."""

@@ -119,6 +119,13 @@ def _reductions(
     return counts, starts
 
 
+def stores_rows(found: Contraction, rows: For, columns: For) -> bool:
+    """Whether adjacent results are rows of a tile."""
+    stores = [stmt for stmt in found.after if isinstance(stmt, Store)]
+    near = {stride(store, rows.variable) for store in stores}
+    return near == {1} and any(stride(store, columns.variable) != 1 for store in stores)
+
+
 def _is_short(found: Contraction) -> bool:
     """Whether no function of the C library or of raot/math.h follows the sum."""
     parts = (part for stmt in walk(found.after) for part in expressions(stmt))

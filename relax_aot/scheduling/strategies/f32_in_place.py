@@ -19,7 +19,7 @@ from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, stride
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of
-from relax_aot.scheduling.strategies._panels import Span, spans
+from relax_aot.scheduling.strategies._panels import Span, even, spans
 from relax_aot.scheduling.strategies._sums import emit_tile
 from relax_aot.scheduling.strategies._texts import CONVOLUTION_NHWC, IMAGE_NHWC
 from relax_aot.scheduling.strategies.f32_nhwc import Windows, stores_channels, windows_of
@@ -111,7 +111,8 @@ class _InPlace:
 
     def _tiles(self, loop: For, ends: Ends, axis: Axis, columns: Span) -> None:
         """The positions between `ends`, whose windows have all taps along their axis."""
-        with spans(self.w, loop, (loop.variable, "tile", "count"), self.rows, ends) as tile:
+        size = even(ends[1] - ends[0], self.rows)
+        with spans(self.w, loop, (loop.variable, "tile", "count"), size, ends) as tile:
             self._tile(tile, self.rows, {axis.tap: (ZERO, Dim.of(axis.taps))}, columns)
 
     def _tile(self, tile: Span, most: int, known: Mapping[str, Ends], columns: Span) -> None:

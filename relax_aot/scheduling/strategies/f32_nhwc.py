@@ -28,15 +28,15 @@ from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, stride
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of
-from relax_aot.scheduling.strategies._panels import ABSENT, Span, spans
-from relax_aot.scheduling.strategies._sums import emit_tile
+from relax_aot.scheduling.strategies._panels import ABSENT, Span, even, spans
+from relax_aot.scheduling.strategies._sums import emit_tile, stores_rows
 from relax_aot.scheduling.strategies._texts import (
     CONVOLUTION,
     CONVOLUTION_NHWC,
     DEPTHWISE_NHWC,
 )
 from relax_aot.scheduling.strategies.f32_padded_rows import MOST_TAPS
-from relax_aot.scheduling.strategies.f32_tiles import stores_rows, tiles
+from relax_aot.scheduling.strategies.f32_tiles import tiles
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import LINE, Axis, axis_of, interior, whole
 from relax_aot.scheduling.writer import Ends, Writer
@@ -341,11 +341,12 @@ class _Direct:
         own = (lines.loop, pixels.loop, filters)
         outer = [loop for loop in self.found.nest.loops if loop not in own]
         names = ("band", "height")
+        rows = even(across.extent, self.rows) if self.stored else self.rows
         with w.nest(outer), w.tiles(names, lines.positions, self.strip.lines) as (line, high):
             self.strip.gather(line, high)
             with spans(w, filters, ("c", "panel", "width"), COLUMNS) as columns:
                 for at in self._lines(line, high):
-                    with spans(w, across, ("x", "tile", "count"), self.rows) as tile:
+                    with spans(w, across, ("x", "tile", "count"), rows) as tile:
                         place = (tile, Span("", ZERO, ONE, ""), columns)
                         left = self.strip.left(at - line, tile.first)
 
@@ -355,7 +356,7 @@ class _Direct:
                             return panels.at(columns.first, columns.count, origin)
 
                         emit_tile(
-                            self.found, w, place, self.rows, full, operand, left,
+                            self.found, w, place, rows, full, operand, left,
                             rows_inner=stores_rows(self.found, across, filters),
                             stored=self.stored,
                         )  # fmt: skip

@@ -40,9 +40,10 @@ from relax_aot.scheduling.strategies._panels import (
     as_stored,
     compute_columns,
     compute_rows,
+    even,
     spans,
 )
-from relax_aot.scheduling.strategies._sums import Full, emit_tile
+from relax_aot.scheduling.strategies._sums import Full, emit_tile, stores_rows
 from relax_aot.scheduling.strategies._texts import (
     BYTE_KEYS,
     CONVOLUTION,
@@ -193,13 +194,6 @@ def _can_be_rows(loop: For, columns: For, found: Contraction) -> bool:
         return True
     separate = columns.variable not in found.clipped_by
     return separate and interior(loop, found.nest) is not None
-
-
-def stores_rows(found: Contraction, rows: For, columns: For) -> bool:
-    """Whether adjacent results are rows of a tile."""
-    stores = [stmt for stmt in found.after if isinstance(stmt, Store)]
-    near = {stride(store, rows.variable) for store in stores}
-    return near == {1} and any(stride(store, columns.variable) != 1 for store in stores)
 
 
 def _whole(found: Contraction) -> list[For]:
@@ -361,9 +355,10 @@ class _Tiling:
                     row = Span(rows.variable, at, ONE, "r")
                     emit(self.found, w, (row, *columns), 1, full, operand)
                 continue
-            with spans(w, rows, ("r", "tile", "height"), self.tile_rows, ends) as tile:
+            size = even(ends[1] - ends[0], self.tile_rows) if self.stored else self.tile_rows
+            with spans(w, rows, ("r", "tile", "height"), size, ends) as tile:
                 places, left = (tile, *columns), self._left(tile)
-                most = 1 if rows == ABSENT else self.tile_rows
+                most = 1 if rows == ABSENT else size
                 emit(self.found, w, places, most, inside, operand, left, self.steps)
 
     def _regions(self, loop: For, full: Full) -> list[tuple[Ends, Full | None]]:
