@@ -35,6 +35,7 @@ from relax_aot.scheduling.passes import (
     byte_lines,
     byte_sums,
     channels_last,
+    expanded_rows,
     float_channels_last,
     fma,
     fractions,
@@ -104,6 +105,8 @@ def schedule(
         module = fractions.run(module, target)
     module = fma.run(half_sums.run(module, target), target)
     module = float_channels_last.run(module, target, numerics)
+    if optimize == "speed":
+        module = expanded_rows.run(module, target)
     known = parameters_of(module)
     work = sum(work_of(kernel.body, module.bounds) for kernel in module.kernels)
     module = schedule_contractions(module, target)

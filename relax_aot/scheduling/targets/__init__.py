@@ -45,7 +45,8 @@ class Target:
     `sigmoids`: for sigmoid where the others are loops. `softmax`: one computes whole rows. `scans`:
     micro-kernels check contiguous indices. `quotients`: micro-kernels quantize rows by a division.
     `byte_rows`: they multiply rows of bytes by bytes that are computed too. `stores`: they begin
-    the sums of tiles of floats and store the results. `channels_last`: images
+    the sums of tiles of floats and store the results. Rows of an image that are read at places of a
+    table are expanded in `expands` bytes at most (0: none). `channels_last`: images
     of bytes between kernels have this layout, those of floats with at least `float_channels` (0:
     none). A row of scores that may take more than `score_row` bytes is computed in blocks of
     `score_block` keys.
@@ -89,6 +90,7 @@ class Target:
     quotients: bool = False
     byte_rows: bool = False
     stores: bool = False
+    expands: int = 0
     channels_last: bool = False
     float_channels: int = 0
     score_row: int = 1 << 13

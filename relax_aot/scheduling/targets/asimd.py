@@ -24,6 +24,7 @@ TARGET = replace(
     gates=64,
     float_channels=0,
     stores=False,
+    expands=0,
     floats=(padded_rows, im2col, tiles),
     strategies=host.dot_products(DOT4_I8),
 )

@@ -52,5 +52,6 @@ TARGET = Target(
     strategies=dot_products(DOT4_U8, DOT2_I16),
     float_channels=16,
     stores=True,
+    expands=1 << 18,
     floats=(in_place, windows, depthwise, channel_blocks, padded_rows, im2col, tiles),
 )
