@@ -53,7 +53,7 @@ def schedule_integers(stmt: For, w: Writer, context: Context) -> Emit | None:
     computed factors. Weights depend on no loop around the contraction."""
     found = contraction_of(stmt, w.bounds)
     if found is None:
-        return wide_rows(stmt, w, context) if context.target.byte_rows else None
+        return wide_rows(stmt, w, context) if context.target.wide_rows else None
     ways = (found, with_columns_as_one(found), with_columns_as_one(found.swapped))
     matches = ((way, r) for way in ways if (r := weighted(way, context.constants)) is not None)
     found, roles = next(matches, (found, None))

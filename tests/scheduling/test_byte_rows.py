@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
 from relax_aot import driver
+from relax_aot.project import Project
 from relax_aot.verify.emulate import emulate
+from relax_aot.verify.host import host_model
 from tests.models.onnx_text import Array, model_of
 
 MOST = {"n": 70, "m": 33}
@@ -46,6 +50,27 @@ def inputs(kinds: dict[str, str], n: int, m: int) -> dict[str, Array]:
     return made
 
 
+def compiled(board: str, *, swapped: bool) -> tuple[Project, dict[str, int]]:
+    """The products of all types, and the zero points."""
+    kinds = kinds_of(swapped)
+    zeros = {name: ZEROS[kind][name] for name, kind in kinds.items()}
+    data = {f"{name}z": np.array(zero, kinds[name]) for name, zero in zeros.items()}
+    asked = ", ".join(
+        f"{kinds[name]}[{', '.join(map(str, shape))}] {name}" for name, shape in SHAPES.items()
+    )
+    signature = f"m ({asked}) => (int32[2, n, m] y, int32[2, n, 44] z)"
+    options = driver.Options(bounds={name: (1, most) for name, most in MOST.items()})
+    return driver.compile_model(model_of(signature, TEXT, data), board, options), zeros
+
+
+def assert_exact(
+    sample: Mapping[str, Array], zeros: Mapping[str, int], outputs: Mapping[str, Array]
+) -> None:
+    a, b, s, v = (sample[name].astype(np.int64) - zeros[name] for name in "absv")
+    assert np.array_equal(outputs["y"], a @ b.swapaxes(1, 2))
+    assert np.array_equal(outputs["z"], s.swapaxes(1, 2) @ v)
+
+
 @pytest.mark.qemu
 @pytest.mark.parametrize(
     ("board", "swapped"),
@@ -57,21 +82,22 @@ def inputs(kinds: dict[str, str], n: int, m: int) -> dict[str, Array]:
     ],
 )
 def test_products_are_exact(board: str, swapped: bool) -> None:
-    kinds = kinds_of(swapped)
-    zeros = {name: ZEROS[kind][name] for name, kind in kinds.items()}
-    data = {f"{name}z": np.array(zero, kinds[name]) for name, zero in zeros.items()}
-    asked = ", ".join(
-        f"{kinds[name]}[{', '.join(map(str, shape))}] {name}" for name, shape in SHAPES.items()
-    )
-    signature = f"m ({asked}) => (int32[2, n, m] y, int32[2, n, 44] z)"
-    options = driver.Options(bounds={name: (1, most) for name, most in MOST.items()})
-    project = driver.compile_model(model_of(signature, TEXT, data), board, options)
+    project, zeros = compiled(board, swapped=swapped)
     text = b"".join(project.files.values())
     suffix = "_u8(" if swapped else "_s8("
     assert b"raot_dot_rows_" in text and f"raot_add_rows{suffix}".encode() in text
-    samples = [inputs(kinds, *sizes) for sizes in SIZES]
+    samples = [inputs(kinds_of(swapped), *sizes) for sizes in SIZES]
     for sample, run in zip(samples, emulate(project, samples), strict=True):
-        a, b, s, v = (sample[name].astype(np.int64) - zeros[name] for name in "absv")
         assert run.status == 0
-        assert np.array_equal(run.outputs["y"], a @ b.swapaxes(1, 2))
-        assert np.array_equal(run.outputs["z"], s.swapaxes(1, 2) @ v)
+        assert_exact(sample, zeros, run.outputs)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_products_are_exact_on_this_machine(*, swapped: bool) -> None:
+    project, zeros = compiled("host", swapped=swapped)
+    text = b"".join(project.files.values())
+    assert b"raot_dot_rows_" in text and b"raot_add_rows_" in text
+    host = host_model(project)
+    for sizes in SIZES:
+        sample = inputs(kinds_of(swapped), *sizes)
+        assert_exact(sample, zeros, host(**sample))

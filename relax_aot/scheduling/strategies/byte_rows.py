@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of bytes that are both computed while a model runs, as those of quantized attention, for
-Arm's DSP extension, Helium and 64-bit Arm.
+Arm's DSP extension, Helium, 64-bit Arm and hosts.
 
 Each row of one factor is widened to 16 bits without its zero point (`byte_rows.h`), and multiplied
 by columns of the other factor as they lie in memory: contiguous along the sum, or contiguous lines

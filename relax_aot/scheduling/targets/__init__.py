@@ -44,12 +44,12 @@ class Target:
     loops compute them), `gates`: the same for gates, 1 where only rows are computed so,
     `sigmoids`: for sigmoid where the others are loops. `softmax`: one computes whole rows. `scans`:
     micro-kernels check contiguous indices. `quotients`: micro-kernels quantize rows by a division.
-    `byte_rows`: they multiply rows of bytes by bytes that are computed too. `stores`: they begin
-    the sums of tiles of floats and store the results. Rows of an image that are read at places of a
-    table are expanded in `expands` bytes at most (0: none). `channels_last`: images
-    of bytes between kernels have this layout, those of floats with at least `float_channels` (0:
-    none). A row of scores that may take more than `score_row` bytes is computed in blocks of
-    `score_block` keys.
+    `byte_rows`: they multiply rows of bytes by bytes that are computed too, `wide_rows`: rows of
+    16-bit integers. `stores`: they begin the sums of tiles of floats and store the results. Rows of
+    an image that are read at places of a table are expanded in `expands` bytes at most (0: none).
+    `channels_last`: images of bytes between kernels have this layout, those of floats with at least
+    `float_channels` (0: none). A row of scores that may take more than `score_row` bytes is
+    computed in blocks of `score_block` keys.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
     begin and store several columns in an iteration. `waits`: loads of constants wait for flash.
     `compact`: one function for all convolutions rather than fast loops for each. `lean`: names of
@@ -89,6 +89,7 @@ class Target:
     scans: bool = False
     quotients: bool = False
     byte_rows: bool = False
+    wide_rows: bool = False
     stores: bool = False
     expands: int = 0
     channels_last: bool = False

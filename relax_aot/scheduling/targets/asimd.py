@@ -20,6 +20,7 @@ TARGET = replace(
     dots="_asimd",
     partial_sums=16,
     byte_rows=True,
+    wide_rows=True,
     functions=0,
     gates=64,
     float_channels=0,

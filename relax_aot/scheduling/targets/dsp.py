@@ -19,5 +19,6 @@ TARGET = replace(
     gates=1,
     quotients=True,
     byte_rows=True,
+    wide_rows=True,
     strategies=(rows, pairs, columns, depthwise_pairs, depthwise),
 )

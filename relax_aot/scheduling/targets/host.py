@@ -51,6 +51,7 @@ TARGET = Target(
     gates=1024,
     strategies=dot_products(DOT4_U8, DOT2_I16),
     float_channels=16,
+    byte_rows=True,
     stores=True,
     expands=1 << 18,
     floats=(in_place, windows, depthwise, channel_blocks, padded_rows, im2col, tiles),

@@ -30,6 +30,7 @@ TARGET = replace(
     softmax=False,
     scans=True,
     byte_rows=True,
+    wide_rows=True,
     channels_last=True,
     strategies=(pairs, depthwise_windows, depthwise_columns, columns, depthwise),
     floats=(rows, im2col, tiles),

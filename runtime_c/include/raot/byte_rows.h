@@ -20,6 +20,8 @@
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && !defined(RAOT_NO_INTRINSICS)
 #include <arm_neon.h>
+#elif defined(__AVX2__)
+#include <immintrin.h>
 #endif
 
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
@@ -211,6 +213,80 @@ RAOT_ADD_COLUMNS_NEON(u8, uint8_t, vld1q_u8, RAOT_NEON_LOWER_U8, RAOT_NEON_UPPER
 #undef RAOT_NEON_LOWER_U8
 #undef RAOT_NEON_UPPER_U8
 #endif
+#if defined(__AVX2__)
+#define RAOT_BYTE_COLUMNS 16 /* of raot_add_columns */
+#define RAOT_DOT_COLUMNS 4   /* of raot_dot_columns */
+/*
+ * Sums of `groups` times four columns, 16 elements of each at a time, and of sixteen contiguous
+ * columns, two lines at a time.
+ */
+#define RAOT_BYTE_COLUMNS_AVX2(suffix, byte, WIDEN)                                                \
+    static inline void raot_dot_columns_##suffix(int32_t *sums, const byte *matrix,                \
+                                                 const int16_t *row, int32_t start,                \
+                                                 int32_t groups, int32_t depth, int32_t step)      \
+    {                                                                                              \
+        for (; groups > 0; groups--) {                                                             \
+            __m256i total[RAOT_DOT_COLUMNS];                                                       \
+            int32_t k = 0;                                                                         \
+                                                                                                   \
+            for (int32_t n = 0; n < RAOT_DOT_COLUMNS; n++) {                                       \
+                total[n] = _mm256_setzero_si256();                                                 \
+            }                                                                                      \
+            for (; k + 16 <= depth; k += 16) {                                                     \
+                const __m256i by = _mm256_loadu_si256((const __m256i *)(row + k));                 \
+                for (int32_t n = 0; n < RAOT_DOT_COLUMNS; n++) {                                   \
+                    const byte *const at = matrix + n * step + k;                                  \
+                    const __m256i wide = WIDEN(_mm_loadu_si128((const __m128i *)at));              \
+                    total[n] = _mm256_add_epi32(total[n], _mm256_madd_epi16(wide, by));            \
+                }                                                                                  \
+            }                                                                                      \
+            const __m256i pairs = _mm256_hadd_epi32(_mm256_hadd_epi32(total[0], total[1]),         \
+                                                    _mm256_hadd_epi32(total[2], total[3]));        \
+            const __m128i all =                                                                    \
+                _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));  \
+            _mm_storeu_si128((__m128i *)sums, _mm_add_epi32(all, _mm_set1_epi32(start)));          \
+            for (; k < depth; k++) {                                                               \
+                for (int32_t n = 0; n < RAOT_DOT_COLUMNS; n++) {                                   \
+                    const uint32_t product = (uint32_t)(row[k] * matrix[n * step + k]);            \
+                    sums[n] = (int32_t)((uint32_t)sums[n] + product);                              \
+                }                                                                                  \
+            }                                                                                      \
+            sums += RAOT_DOT_COLUMNS;                                                              \
+            matrix += RAOT_DOT_COLUMNS * step;                                                     \
+        }                                                                                          \
+    }                                                                                              \
+    static inline void raot_add_columns_##suffix(int32_t *sums, const byte *matrix,                \
+                                                 const int16_t *row, int32_t start,                \
+                                                 int32_t groups, int32_t depth, int32_t step)      \
+    {                                                                                              \
+        for (; groups > 0; groups--) {                                                             \
+            const byte *at = matrix;                                                               \
+            __m256i near = _mm256_set1_epi32(start);                                               \
+            __m256i far = near;                                                                    \
+                                                                                                   \
+            for (int32_t k = 0; k < depth; k += 2) {                                               \
+                const uint32_t next = k + 1 < depth ? (uint16_t)row[k + 1] : 0u;                   \
+                const byte *const below = k + 1 < depth ? at + step : at;                          \
+                const __m256i by =                                                                 \
+                    _mm256_set1_epi32((int32_t)((uint32_t)(uint16_t)row[k] | next << 16));         \
+                const __m256i a = WIDEN(_mm_loadu_si128((const __m128i *)at));                     \
+                const __m256i b = WIDEN(_mm_loadu_si128((const __m128i *)below));                  \
+                near = _mm256_add_epi32(near, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), by)); \
+                far = _mm256_add_epi32(far, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), by));   \
+                at = below + step;                                                                 \
+            }                                                                                      \
+            _mm256_storeu_si256((__m256i *)sums, _mm256_permute2x128_si256(near, far, 0x20));      \
+            _mm256_storeu_si256((__m256i *)(sums + 8),                                             \
+                                _mm256_permute2x128_si256(near, far, 0x31));                       \
+            sums += RAOT_BYTE_COLUMNS;                                                             \
+            matrix += RAOT_BYTE_COLUMNS;                                                           \
+        }                                                                                          \
+    }
+RAOT_BYTE_COLUMNS_AVX2(s8, int8_t, _mm256_cvtepi8_epi16)
+RAOT_BYTE_COLUMNS_AVX2(u8, uint8_t, _mm256_cvtepu8_epi16)
+#undef RAOT_BYTE_COLUMNS_AVX2
+#define RAOT_DOT_GROUPS(suffix) RAOT_BYTE_GROUPS(raot_dot_columns_##suffix, RAOT_DOT_COLUMNS, step)
+#endif
 #if defined(RAOT_BYTE_ROWS_ASM)
 #define RAOT_DOT_GROUPS(suffix) RAOT_BYTE_GROUPS(raot_dot_columns_##suffix, 4, step)
 RAOT_BYTE_ROWS_OF(RAOT_DOT_COLUMNS_OF)
@@ -219,7 +295,7 @@ RAOT_BYTE_ROWS_OF(RAOT_ADD_COLUMNS_OF)
 #undef RAOT_DOT_COLUMN
 #undef RAOT_DOT_COLUMNS_OF
 #undef RAOT_ADD_COLUMNS_OF
-#else
+#elif !defined(RAOT_DOT_GROUPS)
 #define RAOT_DOT_GROUPS(suffix)
 #endif
 #if defined(RAOT_BYTE_COLUMNS)
