@@ -364,27 +364,21 @@ SUBJECTS = {
     ),
     "product f16, weights of bytes in groups": Subject(GROUPS, None, mostly_hmma),
     "product f16, weights of bytes in groups with zero points": Subject(
-        GROUPS_AND_ZEROS, None, lambda loop: len(loop.instructions) <= 2.4 * loop.mix["HMMA"]
+        GROUPS_AND_ZEROS, None, mostly_hmma
     ),
     **{
         f"product f16, packed weights of {bits} bits": Subject(
-            packed_weights(bits),
-            None,
-            lambda loop: len(loop.instructions) <= 2.25 * loop.mix["HMMA"],
+            packed_weights(bits), None, mostly_hmma
         )
         for bits in (4, 8)
     },
     "product f16, packed weights of 4 bits with zero points": Subject(
-        packed_weights(4, "%z"), None, lambda loop: len(loop.instructions) <= 2.5 * loop.mix["HMMA"]
+        packed_weights(4, "%z"), None, mostly_hmma
     ),
     "product bf16, packed weights of 4 bits": Subject(
-        packed_weights(4).replace("f16", "bf16"),
-        None,
-        lambda loop: len(loop.instructions) <= 2.35 * loop.mix["HMMA"],
+        packed_weights(4).replace("f16", "bf16"), None, mostly_hmma
     ),
-    "product f16, weights of type i4": Subject(
-        FOUR_BITS, None, lambda loop: len(loop.instructions) <= 2.25 * loop.mix["HMMA"]
-    ),
+    "product f16, weights of type i4": Subject(FOUR_BITS, None, mostly_hmma),
     "one row f16, packed weights of 4 bits": Subject(
         packed_weights(4, "%z", "1..1"), None, loads_vectors, 0.5
     ),

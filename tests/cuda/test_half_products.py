@@ -159,6 +159,46 @@ def test_decoded_weights_are_those_of_half_precision(kind: str, axes: str, tmp_p
     assert (error <= 2.0**-11 * np.abs(value) + 2.0**-19 * size + 2.0**-25).all()
 
 
+GROUPED = """
+symbol n in 1..300
+func @main(
+    %x: f16[n, 320], %w: i8[72, 10, 32], %s: f16[72, 10, 1], %z: i8[72, 10, 1], %b: f16[72]
+  ) {
+  %f: f16[72, 10, 32] = cast(%w) {to=f16}
+  %g: f16[72, 10, 1] = cast(%z) {to=f16}
+  %h: f16[72, 10, 32] = sub(%f, %g)
+  %d: f16[72, 10, 32] = mul(%h, %s)
+  %r: f16[72, 320] = reshape(%d) {shape=[72, 320]}
+  %y: f16[n, 72] = gemm(%x, %r, %b) {trans_b=true}
+  return %y
+}"""
+
+
+@pytest.mark.long
+def test_groups_are_an_axis_of_their_own(tmp_path: Path) -> None:
+    """In tiles of 512 rows, and small ones: sums over two axes in pairs of parts."""
+    strategy = partial(matrix_product, tiles=Tiles(enough=1))
+    module = fuse(lower(parse(GROUPED))).module
+    made = schedule_device(module, replace(TARGET, nests=(strategy,)))
+    (kernel,), random = made.kernels, np.random.default_rng(6)
+    w = random.integers(-128, 128, (72, 10, 32)).astype(np.int8)
+    z = random.integers(-128, 128, (72, 10, 1)).astype(np.int8)
+    s = random.uniform(0.001, 0.1, (72, 10, 1)).astype(np.float16)
+    jobs = []
+    for n in (70, 300):
+        x = random.normal(size=(n, 320)).astype(np.float16)
+        given: dict[str, Array] = {"x": x, "w": w, "s": s, "z": z, "b": np.zeros(72, np.float16)}
+        inputs = tuple(given[value.name] for value in made.main.body[0].inputs)
+        jobs.append(Job(kernel.name, inputs, {"n": n}, seed=n))
+    decoded = (w.astype(np.float32) - z) * s.astype(np.float32)
+    weights = decoded.astype(np.float16).astype(np.float64).reshape(72, 320).T
+    for job, answer in zip(jobs, Shim([kernel], made.bounds, tmp_path).run(jobs), strict=True):
+        wide = next(one for one in job.inputs if one.ndim == 2).astype(np.float64)
+        value, size = wide @ weights, np.abs(wide) @ np.abs(weights)
+        error = np.abs(answer.outputs[0].astype(np.float64) - value)
+        assert (error <= 2.0**-11 * np.abs(value) + 2.0**-19 * size + 2.0**-25).all(), job.sizes
+
+
 DEPTHS = """
 symbol n in 1..70
 symbol m in 1..80

@@ -82,7 +82,8 @@ class Side:
     copies (window_bits.py). `places`: for each step, or as many as a thread copies at once or a
     part has, how far ahead of the first one it is, and the bits of its place. `near`: numbers in a
     distance are parts of instructions, for which addresses are kept from one part to the next.
-    `kept`: addresses for one half of shared memory are kept for the other one."""
+    `kept`: addresses for one half of shared memory are kept for the other one. `few_lines`: a
+    thread copies several whole vectors of a line, too, so that it has fewer addresses."""
 
     name: str
     product: Product
@@ -99,6 +100,7 @@ class Side:
     places: WindowTable | None = None
     near: bool = True
     kept: bool = True
+    few_lines: bool = False
 
     @property
     def pitch(self) -> Dim:
@@ -274,7 +276,8 @@ class Side:
     def _has_near_vectors(self) -> bool:
         """Whether a thread copies several vectors of one line, as short ones of known sums. More
         whole ones take registers that compilers use for addresses of two parts."""
-        plain = type(self) is Side and self.kind.is_half and 0 < self.vector < self.width
+        most = self.width if self.few_lines else self.width - 1
+        plain = type(self) is Side and self.kind.is_half and 0 < self.vector <= most
         known = self.shared.shape[0] == 2 and extent(self.product.steps).is_constant
         return plain and known and self.product.padded is None
 
@@ -355,7 +358,9 @@ class Side:
         thread. `exact`: the axes that end with a part."""
         shifts, ahead = [ZERO, ZERO], ZERO
         for axis, loops in enumerate((self.loops, self.product.steps)):
-            step = stride(self.load, loops[0].variable) if len(loops) == 1 else None
+            one_axis = self.few_lines and axis == 1 and self._steps_are_one_axis
+            alone = len(loops) == 1 or one_axis
+            step = stride(self.load, loops[-1].variable) if alone else None
             if axis == 0 and step is not None and self.apart and self.zeros:
                 line, ahead = place[0], first[0] * step
             if step is None or not step.is_constant or not exact[axis]:

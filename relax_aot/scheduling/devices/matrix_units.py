@@ -12,7 +12,6 @@ Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (media/docs/efficient_gemm.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -23,6 +22,7 @@ from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import contraction_of
 from relax_aot.scheduling.devices.copies import Side, side_of
 from relax_aot.scheduling.devices.decoded import Decoded, decoded_side, is_decoded
+from relax_aot.scheduling.devices.decoded_parts import DecodedParts
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.gathered_windows import GatheredWindows, gathered_windows
 from relax_aot.scheduling.devices.nibbles import with_packed_weights
@@ -42,7 +42,7 @@ from relax_aot.scheduling.devices.operands import (
     start_sums,
 )
 from relax_aot.scheduling.devices.slid_windows import Slide, SlidPlanes, slid_sides, slide_of
-from relax_aot.scheduling.devices.sum_parts import Part, parts_of, steady_parts
+from relax_aot.scheduling.devices.sum_parts import Part, paired_parts, parts_of, steady_parts
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS, Unit
 from relax_aot.scheduling.devices.vectors import VECTOR, vectors
 from relax_aot.scheduling.devices.zero_points import ZeroPoints, with_known_sums, zero_points
@@ -335,8 +335,10 @@ class _Launch:
         kinds, lines = (self.unit.left, self.unit.right), (tile.rows, tile.columns)
         if self.slide is not None:
             return slid_sides(w, self.slide, kinds[0], lines, tile.threads)
-        made = zip((found.left, found.right), kinds, lines, ("left", "right"), strict=True)
-        sides = [self._side(*one).tabulated(w, tile.threads) for one in made]
+        left = self._side(found.left, kinds[0], lines[0], "left")
+        right = self._side(found.right, kinds[1], lines[1], "right", left)
+        left = replace(left, few_lines=right.steps > left.steps)
+        sides = [side.tabulated(w, tile.threads) for side in (left, right)]
         if tile.copies > MOST_COPIES and any(side.places for side in sides):
             sides = [replace(side, near=False) for side in sides]
         return self._thrifty(sides)
@@ -360,12 +362,23 @@ class _Launch:
             right = replace(right, kept=not short[1])
         return left, right
 
-    def _side(self, load: Load, kind: DType, lines: int, name: str) -> Side:
+    def _side(
+        self, load: Load, kind: DType, lines: int, name: str, other: Side | None = None
+    ) -> Side:
+        """`other`: the side before."""
         w, product, size = self.w, self.product, (lines, self.steps)
         decoded = None
         if _width(product, w.bounds) == VECTOR:
-            decoded = decoded_side(w, product, load, kind, size, name, self.tile.threads)
+            whole = (lines, self.steps * (2 if self._has_pairs(other) else 1))
+            decoded = decoded_side(w, product, load, kind, whole, name, self.tile.threads)
         return decoded or gathered_windows(w, side_of(w, product, load, kind, size, name))
+
+    def _has_pairs(self, other: Side | None) -> bool:
+        """Whether the sum is a known number of pairs of parts, and the other factor is copied at
+        once: what is decoded is in pairs then."""
+        total = extent(self.product.steps)
+        whole = total.is_constant and total.constant % (2 * self.steps) == 0 < total.constant
+        return whole and type(other) is Side and other.vector > 0 and self.product.padded is None
 
     def _place(self, block: Dim) -> tuple[tuple[Dim, Dim], At]:
         """The first row and column of the tile of a block, and its matrices of the batch."""
@@ -384,8 +397,8 @@ class _Launch:
         self, sides: tuple[Side, Side], block: Dim, place: tuple[tuple[Dim, Dim], At], warp: Dim
     ) -> None:
         """`place`: that of the block. The last part, which may have fewer steps, is copied and
-        multiplied first: all parts in the loop are whole then. Behind the loop, places are computed
-        again, so that no register holds them meanwhile."""
+        multiplied first: all parts in the loop are whole then. Pairs of parts all are. Behind the
+        loop, places are computed again, so that no register holds them meanwhile."""
         w, tile, product, unit = self.w, self.tile, self.product, self.unit
         start, batch = place
         own = [count // size for count, size in zip(tile.own, (ROWS, COLUMNS), strict=True)]
@@ -407,38 +420,39 @@ class _Launch:
             w.add(Barrier("warp"))
         total = extent(product.steps)
         parts = w.short("parts", ceildiv(total, self.steps))
-        last = simplify((parts - 1) * self.steps, w.bounds)
+        decoded = DecodedParts(w, sides, warp, tile.threads, start, batch, parts, self.steps)
+        in_pairs = int(decoded.in_pairs)
+        last = ZERO if in_pairs else simplify((parts - 1) * self.steps, w.bounds)
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
             self._copy(sides, start, warp, batch, ZERO, last)
-            self._fetch(sides, start, warp, batch, last)
-            self._put(sides, start, warp, ZERO, last)
+            decoded.begin(last)
             self._store(sides, warp, ZERO)
-        if parts != 1 and any(isinstance(side, Decoded) for side in sides):
-            with w.when(*() if parts.is_constant else (below(ONE, parts),)):
-                self._fetch(sides, start, warp, batch, ZERO, whole=True)
+        decoded.fetch_second()
         for part in self._parts(sides, parts):
-            half, another, later = part.half, part.another, part.number * self.steps
+            half, another = part.half, part.another
+            later = (part.number + in_pairs) * self.steps
+            places = ((half, ZERO), (part.place, half * self.steps) if in_pairs else (half, ZERO))
             if part.behind:
                 start, batch = self._place(block)
                 first = self._own(sides, warp)
+                decoded = replace(decoded, start=start, batch=batch)
             w.micro("raot_wait_copies")
             w.add(Barrier("warp"))
+            decoded.put_next(part)
             if another is not False:
-                self._put(sides, start, warp, 1 - half, later, whole=True)
                 with w.when(*() if another is True else (another,)):
                     self._copy(sides, start, warp, batch, 1 - half, later, whole=True)
-                if part.second:
-                    self._fetch_next(sides, start, warp, batch, part, parts)
+                decoded.fetch_next(part)
             done = int(any(isinstance(side, SlidPlanes) for side in sides))
             if done:  # before the next steps, which need the registers
-                self._multiply(sides, first, half, ZERO, factors, sums, zeros)
+                self._multiply(sides, first, places, ZERO, factors, sums, zeros)
                 if another is not False:
                     with w.when(*() if another is True else (another,)):
                         self._store(sides, warp, 1 - half)
             with w.range("k", self.steps // unit.steps - done) as k:
                 step = (k + done) * unit.steps
-                self._multiply(sides, first, half, step, factors, sums, zeros)
+                self._multiply(sides, first, places, step, factors, sums, zeros)
         zeros.subtract(sums, parts * self.steps if product.padded else total)
         start, batch = self._place(block)
         first = self._own(sides, warp)
@@ -449,6 +463,8 @@ class _Launch:
         """In the form for which there are registers."""
         if self._is_steady(sides):
             return steady_parts(self.w, parts)
+        if sides[1].steps > self.steps:
+            return paired_parts(self.w, parts.constant)
         most = MOST_LISTED if any(side.places for side in sides) else MOST_COPIES
         behind = int(self.product.padded is not None and self.tile.copies <= most)
         behind = 2 if any(isinstance(side, Decoded) for side in sides) else behind
@@ -500,68 +516,21 @@ class _Launch:
                     thread = w.named("thread", warp * LANES + lane)
                     side.store(w, thread, self.tile.threads, half, lane)
 
-    @contextmanager
-    def _decoded(
-        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim
-    ) -> Iterator[list[tuple[Decoded, Dim, Dim, Dim]]]:
-        """Each factor that is decoded with its first line, the lane and the thread."""
-        w, pairs = self.w, zip(sides, start, strict=True)
-        decoded = [(side, first) for side, first in pairs if isinstance(side, Decoded)]
-        if not decoded:
-            yield []
-            return
-        with w.range("lane", LANES, axis="lane") as lane:
-            thread = w.named("thread", warp * LANES + lane)
-            yield [(side, first, lane, thread) for side, first in decoded]
-
-    def _fetch(
-        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, part: Dim,
-        *, numbers: frozenset[str] = frozenset(), whole: bool = False,
-    ) -> None:  # fmt: skip
-        """Loads steps of the factors that are decoded, from `part` on."""
-        with self._decoded(sides, start, warp) as decoded:
-            for side, first, lane, thread in decoded:
-                place = (first, part)
-                side.fetch(
-                    self.w, thread, self.tile.threads, batch, place, lane=lane, numbers=numbers,
-                    whole=whole,
-                )  # fmt: skip
-
-    def _fetch_next(
-        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, batch: At, part: Part,
-        parts: Dim,
-    ) -> None:  # fmt: skip
-        """Loads what is decoded behind the next barrier. `part`: the one that is multiplied."""
-        w = self.w
-        if not any(isinstance(side, Decoded) for side in sides):
-            return
-        with w.when(*() if parts.is_constant else (below(part.number + 2, parts),)):
-            first = (part.number + 1) * self.steps
-            self._fetch(sides, start, warp, batch, first, numbers=part.half.symbols, whole=True)
-
-    def _put(
-        self, sides: Sequence[Side], start: tuple[Dim, Dim], warp: Dim, half: Dim, part: Dim,
-        *, whole: bool = False,
-    ) -> None:  # fmt: skip
-        """Decodes what was loaded, without a condition: behind the last part, nothing reads it."""
-        with self._decoded(sides, start, warp) as decoded:
-            for side, first, lane, thread in decoded:
-                place = (first, part)
-                side.put(self.w, thread, self.tile.threads, half, place, lane=lane, whole=whole)
-
     def _multiply(
-        self, sides: Sequence[Side], first: Sequence[Dim], half: Dim, step: Dim,
-        factors: Sequence[Buffer], sums: Buffer, zeros: ZeroPoints,
+        self, sides: Sequence[Side], first: Sequence[Dim], places: Sequence[tuple[Dim, Dim]],
+        step: Dim, factors: Sequence[Buffer], sums: Buffer, zeros: ZeroPoints,
     ) -> None:  # fmt: skip
-        """Adds the products of the steps from `step` on. If parts are steady, the factor with more
+        """Adds the products of the steps from `step` on. `places`: of the part, the half of shared
+        memory and the first step in it of each factor. If parts are steady, the factor with more
         matrices is loaded a matrix at a time, so that registers hold few of them."""
         w, unit = self.w, self.unit
         widths = [int(prod(buffer.shape[1:])) for buffer in (*factors, sums)]
 
         def load(number: int, n: Dim) -> None:
             side, own, factor = sides[number], first[number], factors[number]
-            to = factor[(ZERO, n, ZERO)]
-            side.read(w, side.name, own, side.place(half, n * ROWS, step), to, widths[number])
+            (half, begin), to = places[number], factor[(ZERO, n, ZERO)]
+            at = side.place(half, n * ROWS, begin + step)
+            side.read(w, side.name, own, at, to, widths[number])
             zeros.add(side.name, n, factor, widths[number])
 
         def add(i: Dim, j: Dim) -> None:

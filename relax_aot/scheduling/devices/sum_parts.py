@@ -3,7 +3,8 @@
 is multiplied in the other half (double buffering).
 
 A loop takes two parts at a time, one for each half. The fewer conditions it has, the fewer
-instructions it takes, and addresses that two parts share are computed once.
+instructions it takes, and addresses that two parts share are computed once. A factor that is
+decoded may be in shared memory in pairs of parts: a thread decodes more at once then.
 """
 
 from __future__ import annotations
@@ -11,25 +12,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from relax_aot.ir.dims import ZERO, Dim, ceildiv, simplify
+from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, simplify
 from relax_aot.ir.loops import Expr
 from relax_aot.scheduling.devices.operands import below
 from relax_aot.scheduling.writer import Writer
 
 UNROLLED = 8
 """Parts that compilers may unroll, which makes no loop of them."""
+FEW_PAIRS = 5
+"""Pairs of parts of which a loop would have one iteration."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairOfParts:
+    """`half`: of shared memory, in which the pair is. `begins`: the conditions for a part to be its
+    first one. `another` and `second`: whether one and two pairs follow."""
+
+    number: Dim
+    half: Dim
+    begins: tuple[Expr, ...]
+    another: bool
+    second: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """`half`: of shared memory, in which the part is. `another`: whether one follows. `second`:
-    whether two may follow. `behind`: it is the first one behind a loop."""
+    whether two may follow. `behind`: it is the first one behind a loop. `pair`: of which it is the
+    first part, or may be."""
 
     number: Dim
     half: Dim
     another: Expr | bool
     second: bool = False
     behind: bool = False
+    pair: PairOfParts | None = None
+    place: Dim = ZERO
+    """The half of shared memory of its pair."""
 
 
 def parts_of(w: Writer, parts: Dim, behind: int) -> Iterator[Part]:
@@ -62,3 +81,32 @@ def steady_parts(w: Writer, parts: Dim) -> Iterator[Part]:
     pairs = parts // 2
     with w.range("pair", pairs) as pair, w.range("half", 2) as half:
         yield Part(pair * 2 + half + 1, 1 - half, below(pair + half, pairs))
+
+
+def paired_parts(w: Writer, parts: int) -> Iterator[Part]:
+    """As parts_of, of an even number of parts. A loop takes two pairs at a time, and nothing is
+    tested in it: the last two pairs are behind it, and the first one of an odd number before it.
+    """
+    pairs = parts // 2
+    if pairs <= FEW_PAIRS:
+        yield from _known_pairs(range(parts), parts)
+        return
+    head = pairs % 2
+    yield from _known_pairs(range(2 * head), parts)
+    with w.range("turn", (pairs - 2) // 2) as turn, w.range("part", 4) as part:
+        number, begins = turn * 2 + part // 2 + head, (below(part % 2, ONE),)
+        place = 1 - part // 2 if head else part // 2
+        pair = PairOfParts(number, place, begins, another=True, second=True)
+        own = turn * 4 + part + 2 * head
+        yield Part(own, part % 2, another=True, second=True, pair=pair, place=place)
+    yield from _known_pairs(range(parts - 4, parts), parts, behind=True)
+
+
+def _known_pairs(numbers: range, parts: int, *, behind: bool = False) -> Iterator[Part]:
+    for number in numbers:
+        left, place = parts - 1 - number, Dim.of(number // 2 % 2)
+        pair = PairOfParts(Dim.of(number // 2), place, (), left > 1, left > 3)
+        yield Part(
+            Dim.of(number), Dim.of(number % 2), left > 0, left > 1,
+            behind and number == numbers.start, None if number % 2 else pair, place,
+        )  # fmt: skip

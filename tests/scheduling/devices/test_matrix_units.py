@@ -13,6 +13,7 @@ import pytest
 from relax_aot.evaluation.interpret import RaceError, run_kernel
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Kernel, Micro, Reserve, walk
+from relax_aot.ir.types import shape_of
 from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule_device
 from relax_aot.scheduling.devices.matrix_units import Tile, Tiles, matrix_product
@@ -32,6 +33,8 @@ TILES = Tiles(
     tall=Tile(32, 16, 16, (1, 1)), slid=((Tile(32, 16, 16, (2, 1)), _ONE),), enough=2,
 )  # fmt: skip
 """Small ones: two blocks or more take the large tile, 16 columns and less the last one."""
+PAIRS = (1, 2, 3, 6, 7)
+"""Of parts of a sum: few ones, and even and odd numbers of which a loop takes two at a time."""
 BIAS = "max((cast(cast(sum, f32, wrap), f16, wrap) + %b[j]), 0.0:f16)"
 
 
@@ -105,7 +108,8 @@ def decoded(
     columns, or of groups of steps too."""
     sizes = {"j": columns, "k": depth}
     shape = ", ".join(sizes[axis] for axis in w.split(", "))
-    of, at = (f"5, {columns}", f"k // {group}, j") if group else (columns, "j")
+    groups = int(depth) // group if group else 0
+    of, at = (f"{groups}, {columns}", f"k // {group}, j") if group else (columns, "j")
     byte = f"cast(%w[{w}], i32, wrap)"
     byte = f"({byte} - {zero.replace('AT', at)})" if zero else byte
     value = f"cast((cast({byte}, f32, wrap) * cast(%s[{at}], f32, wrap)), f16, wrap)"
@@ -302,6 +306,13 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "groups of bytes by rows": (
         decoded("k, j", 8, kind="u8", zero=ZEROS), ({"n": 33, "m": 0},),
     ),
+    **{
+        f"groups of bytes in {pairs} pairs of parts": (
+            decoded(("j, k", "k, j")[pairs % 2], 16, zero=ZEROS, depth=str(32 * pairs)),
+            tuple({"n": n, "m": 0} for n in ((33, 9) if pairs == 3 else (33,))),
+        )
+        for pairs in PAIRS
+    },
     "bytes of dynamic depth": (
         decoded(depth="16*m", columns="16"), tuple({"n": 9, "m": m} for m in (0, 1, 2, 5))
     ),
@@ -424,6 +435,19 @@ def test_bytes_are_decoded_in_vectors(case: str) -> None:
     names = {stmt.name for stmt in walk(device.body) if isinstance(stmt, Micro)}
     assert "raot_multiply8_f16" in names
     assert any(name.startswith("raot_widen8_") for name in names)
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_bytes_are_decoded_for_two_parts_at_once(pairs: int) -> None:
+    """32 of 16 lines, of which 16 are multiplied at a time."""
+    _, device = both(f"groups of bytes in {pairs} pairs of parts")
+    tiles = [one.buffer for one in walk(device.body) if isinstance(one, Reserve)]
+    shapes = {
+        name: {buffer.shape for buffer in tiles if buffer.name.startswith(name)}
+        for name in ("left_tile", "right_tile")
+    }
+    right = shape_of(2, 32, 16 + 8) if pairs % 2 else shape_of(2, 16, 32 + 8)
+    assert shapes == {"left_tile": {shape_of(2, 32, 16 + 8)}, "right_tile": {right}}
 
 
 def test_planted_faults_are_found() -> None:
