@@ -148,8 +148,8 @@ def test_decoded_weights_are_those_of_half_precision(kind: str, axes: str, tmp_p
     w = np.resize(np.arange(256), shape).astype(DType(kind).numpy)
     s = (random.normal(size=(11, 48)) * 2.0 ** random.integers(-20, 0, (11, 48))).astype(np.float16)
     z = random.integers(0, 256, (11, 48)).astype(w.dtype)
-    x = random.normal(size=(200, 88)).astype(np.float16)
-    job = Job(device.name, (x, w, s, z), {"n": 200}, seed=1)
+    x = random.normal(size=(300, 88)).astype(np.float16)
+    job = Job(device.name, (x, w, s, z), {"n": 300}, seed=1)
     (answer,) = Shim([device], bounds, tmp_path).run([job])
     numbers = (w.T if axes == "jk" else w).astype(np.float32)
     groups = [np.repeat(one.astype(np.float32), 8, axis=0) for one in (z, s)]

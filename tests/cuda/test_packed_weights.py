@@ -175,7 +175,7 @@ def test_results_are_those_of_dequantized_weights(
 
 
 def large() -> tuple[Project, Array]:
-    """A product whose tiles are large from few rows on, and its weights."""
+    """A product with large tiles from 257 rows on, and its weights."""
     random = np.random.default_rng(4)
     w = random.integers(-128, 128, (32, 1024)).astype(np.int8)
     s = random.uniform(0.001, 0.1, 1024).astype(np.float16)
@@ -212,12 +212,12 @@ def test_a_driver_may_refuse_shared_memory() -> None:
     project, weights = large()
     found = Emulated(project)
     found.fail("cuFuncSetAttribute")
-    assert found.init(n=1) == -13
+    assert found.init(n=300) == -13
     assert "cuFuncSetAttribute" in found.message and found.live == 0
-    assert found.init(n=1) == 0, found.message
-    x = np.random.default_rng(1).normal(size=(5, 32)).astype(np.float16)
-    y = np.zeros((5, 1024), np.float16)
-    assert found.run([x], [y], n=5) == 0, found.message
+    assert found.init(n=300) == 0, found.message
+    x = np.random.default_rng(1).normal(size=(300, 32)).astype(np.float16)
+    y = np.zeros((300, 1024), np.float16)
+    assert found.run([x], [y], n=300) == 0, found.message
     decoded, wide = weights.astype(np.float64), x.astype(np.float64)
     value, size = wide @ decoded, np.abs(wide) @ np.abs(decoded)
     assert (np.abs(y - value) <= 2.0**-11 * np.abs(value) + 2.0**-19 * size + 2.0**-25).all()

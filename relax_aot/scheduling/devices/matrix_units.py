@@ -94,8 +94,9 @@ class Tiles:
     gathered, `medium` ones for few rows of others, and for short vectors instead of small ones.
     Sums of lines take registers, and so does the rounding of floats: these products have `narrow`
     tiles for large ones. Columns that are decoded are multiplied with as many rows as there is room
-    for: `tall` tiles, or `low` ones. `slid` ones, pairs of large and small, are for few filters
-    whose windows share pixels, with pixels as rows; `planes` ones for more, of images in planes."""
+    for: `tall` tiles where these are at least half full, or `low` ones. `slid` ones, pairs of large
+    and small, are for few filters whose windows share pixels, with pixels as rows; `planes` ones
+    for more, of images in planes."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
@@ -252,7 +253,8 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
         )
         return [(tiles.large if plain else tiles.wide, ONE)]
     if is_decoded(product, product.found.right, product.columns, bounds):
-        return _large_and_small(product, tiles.tall, tiles.low, tiles.enough, bounds)
+        half = tiles.tall.rows // 2 + 1
+        return _large_and_small(product, tiles.tall, tiles.low, tiles.enough, bounds, half)
     short = kind.is_half and width < VECTOR
     few = greatest(extent(product.columns), bounds) <= tiles.slim.columns
     if kind.is_half and not short and few:
@@ -268,10 +270,13 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
 
 
 def _large_and_small(
-    product: Product, large: Tile, small: Tile, enough: int, bounds: Bounds
+    product: Product, large: Tile, small: Tile, enough: int, bounds: Bounds, rows: int = 1
 ) -> list[tuple[Tile, Dim]]:
-    blocks = product.blocks(large.rows, large.columns)
-    many = simplify(dim_min(blocks // enough, 1), bounds)
+    """`rows`: from how many on tiles are large."""
+    some = product.blocks(large.rows, large.columns) // enough
+    if rows > 1:
+        some = dim_min(some, extent(product.rows) // rows)
+    many = simplify(dim_min(some, 1), bounds)
     return [(large, many), (small, 1 - many)]
 
 

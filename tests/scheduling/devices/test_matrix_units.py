@@ -16,6 +16,7 @@ from relax_aot.ir.loops import Kernel, Micro, Reserve, walk
 from relax_aot.ir.types import shape_of
 from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule_device
+from relax_aot.scheduling.devices.launches import launches
 from relax_aot.scheduling.devices.matrix_units import Tile, Tiles, matrix_product
 from relax_aot.scheduling.targets import cuda_mma
 from tests.scheduling.devices.kernels import (
@@ -448,6 +449,13 @@ def test_bytes_are_decoded_for_two_parts_at_once(pairs: int) -> None:
     }
     right = shape_of(2, 32, 16 + 8) if pairs % 2 else shape_of(2, 16, 32 + 8)
     assert shapes == {"left_tile": {shape_of(2, 32, 16 + 8)}, "right_tile": {right}}
+
+
+def test_tall_tiles_have_more_rows_than_half() -> None:
+    _, device = both("bytes by columns")
+    for n in (1, 16, 17, 70):
+        large, small = (one.grid.evaluate({"n": n, "m": 0}) for one in launches(device))
+        assert (large > 0, small > 0) == (n > 16, n <= 16), n
 
 
 def test_planted_faults_are_found() -> None:
