@@ -28,7 +28,7 @@ from relax_aot.emit.c_dims import (
     sum_c,
     within,
 )
-from relax_aot.ir.dims import Bounds, Dim, row_major
+from relax_aot.ir.dims import Bounds, Dim, interval, row_major
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import (
     COMPARISONS,
@@ -77,6 +77,8 @@ class Scope:
     """Scalars that take the place of numbers."""
     fixed: bool = False
     """The kernel has no symbolic size."""
+    plain_shifts: bool = False
+    """Shifts to the right by fewer bits than a type has are those of C."""
     lets: Mapping[Dim, str] = field(default_factory=dict)
     """C names of the values that have one, so that an index is checked and used by one name."""
 
@@ -337,7 +339,22 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
         left = operand(expr.left, scope, binds)
         return f"{left} {op} {operand(expr.right, scope, binds + 1)}", binds
     left, right = (expr_c(_unwidened(side), scope) for side in (expr.left, expr.right))
+    if op == ">>" and scope.plain_shifts and (bits := _bits_shifted(expr, scope)) is not None:
+        shifted = f"{within(*_expr(_unwidened(expr.left), scope), UNARY)} >> {bits}"
+        return f"({C_TYPES[dtype]})({shifted})", UNARY
     return f"raot_{_INTEGER_HELPERS[op]}_{dtype.value}({left}, {right})", ATOM
+
+
+def _bits_shifted(expr: Binary, scope: Scope) -> str | None:
+    """The size by which an unsigned number is shifted, if it is less than the bits of its type."""
+    dtype = expr.left.dtype
+    match expr.right:
+        case Cast(Index() as size) if not dtype.is_signed:
+            low, high = interval(size.dim, scope.bounds)
+            known = low >= 0 and high < 8 * dtype.bytes
+            return within(*scope.bound_dim(size.dim), PRODUCT) if known else None
+        case _:
+            return None
 
 
 def _index(expr: Expr) -> Dim | None:

@@ -39,6 +39,7 @@ _LANE = "$lane"
 class DeviceScope(Scope):
     """Names at one point of a kernel."""
 
+    plain_shifts: bool = True
     own: bool = True
     """An element of a lane buffer is that of this thread: in loops over lanes, and in calls of
     micro-kernels. Elsewhere it is that of one lane for all lanes."""

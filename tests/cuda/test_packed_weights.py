@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.emit.cuda_module import device_source
 from relax_aot.fusion import fuse
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Micro, walk
@@ -121,6 +122,13 @@ def test_they_are_decoded_in_registers(form: str) -> None:
     weights = [c for c in made.constants if c.name.startswith("b")]
     assert len(weights) == 1
     assert weights[0].data.nbytes == 96 * COLUMNS // (1 if form == "n8" else 2)
+
+
+def test_zero_points_are_shifted_by_known_numbers_of_bits() -> None:
+    """Of two in a byte."""
+    _, made = device("n4z", 128)
+    text = device_source("model", [*made.kernels], made.bounds).text
+    assert "raot_shr_u8(z" not in text and re.search(r"\(uint8_t\)\(z\[.*\] >> ", text)
 
 
 CASES = [
