@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows a sum of floats where micro-kernels store the results: another array is added, and
-numbers clip it."""
+"""What follows a sum of floats where micro-kernels store the results: a row and another array are
+added, and numbers clip it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from relax_aot.scheduling.contraction import Contraction
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """`other` is added to a sum, which is then clipped and stored."""
+    """`row` and then `other` are added to a sum, which is then clipped and stored."""
 
     store: Store
     other: Load | None
     low: float = -np.inf
     high: float = np.inf
+    row: Load | None = None
 
 
 def end_of(found: Contraction) -> End | None:
@@ -37,12 +38,18 @@ def end_of(found: Contraction) -> End | None:
                 value, high = inner, float(limit)
     if not low <= high or None in (upper_half(low), upper_half(high)):
         return None
-    match value:
-        case Binary("+", Load() as other, mine) | Binary("+", mine, Load() as other):
-            fits = mine == found.sum and other.dtype is store.buffer.dtype is DType.F32
-            return End(store, other, low, high) if fits else None
-        case _:
-            return End(store, None, low, high) if value == found.sum else None
+    added: list[Load] = []
+    while value != found.sum:
+        match value:
+            case Binary("+", Load() as load, rest) | Binary("+", rest, Load() as load):
+                value, added = rest, [load, *added]
+            case _:
+                return None
+    kinds = {store.buffer.dtype, *(load.dtype for load in added)}
+    if len(added) > 2 or (added and kinds != {DType.F32}):
+        return None
+    other = added[-1] if added else None
+    return End(store, other, low, high, added[0] if len(added) > 1 else None)
 
 
 def upper_half(value: float) -> int | None:

@@ -210,6 +210,11 @@ def _stored(found: Contraction, w: Writer, spans: Spans) -> End | None:
         return None
     if end.other is not None and not _is_row(end.other, columns):
         return None
+    if end.row is not None:
+        known = isinstance(found.start, Lit) and _is_row(end.row, columns)
+        known = known and end.row.buffer != end.store.buffer
+        if not known or stride(end.row, rows.variable) != ZERO:
+            return None
     far = stride(end.store, rows.variable)
     steps = [far, stride(found.left, rows.variable)]
     steps += [stride(end.other, rows.variable)] if end.other is not None else []
@@ -238,10 +243,14 @@ def _store(
     rows, _, columns = spans
     at = {span.variable: span.first for span in spans}
     to, one = moved(end.store, at), ((ONE, ZERO, ZERO),)
-    start = moved(found.start, at) if isinstance(found.start, Load) else None
+    begin = found.start if isinstance(found.start, Load) else end.row
+    start = moved(begin, at) if begin is not None else None
     other = moved(end.other, at) if end.other is not None else None
     sizes: dict[str, Dim | int] = {"rows": rows.count, "columns": columns.count}
-    sizes |= {"starts": int(start is not None), "adds": int(other is not None)}
+    sizes |= {
+        "starts": int(start is not None) + int(end.row is not None),
+        "adds": int(other is not None),
+    }
     sizes |= {"low": upper_half(end.low) or 0, "high": upper_half(end.high) or 0}
     names = (("lines", "line"), ("taps", "tap"), ("depth", "step"))
     for (many, name), level in zip(names, (*one * (LEVELS - len(levels)), *levels), strict=True):

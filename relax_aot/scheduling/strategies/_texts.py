@@ -439,3 +439,16 @@ SCALED_ROW = """
         %y[c] = (((cast(sum, f32, wrap) * %s[c]) * %r[0]) + %b[c])
       }
     }"""
+KEYS = """
+    kernel @scores(%q: f32[9, 16], %keys: f32[12, 16]) -> (%y: f32[9, 12]) {
+      for i in 0..9 {
+        for j in 0..12 {
+          local sum: f32 = 0.0:f32
+          for k in 0..16 {
+            sum = fma(%q[i, k], %keys[j, k], sum)
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
+FEW_KEYS = KEYS.replace("[9, ", "[7, ").replace("0..9", "0..7")

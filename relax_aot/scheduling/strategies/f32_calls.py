@@ -79,6 +79,8 @@ def calls(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
 def _fits(end: End) -> bool:
     """Whether what is added has the places of the results."""
     other, store = end.other, end.store
+    if end.row is not None:
+        return False
     return other is None or (other.index, other.buffer.shape) == (store.index, store.buffer.shape)
 
 

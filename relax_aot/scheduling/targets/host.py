@@ -20,6 +20,7 @@ from relax_aot.scheduling.strategies.f32_in_place import in_place
 from relax_aot.scheduling.strategies.f32_nhwc import depthwise, windows
 from relax_aot.scheduling.strategies.f32_padded_rows import padded_rows
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
+from relax_aot.scheduling.strategies.f32_transposed import transposed
 from relax_aot.scheduling.targets import Strategy, Target
 
 
@@ -54,5 +55,5 @@ TARGET = Target(
     byte_rows=True,
     stores=True,
     expands=1 << 18,
-    floats=(in_place, windows, depthwise, channel_blocks, padded_rows, im2col, tiles),
+    floats=(in_place, windows, depthwise, channel_blocks, padded_rows, im2col, tiles, transposed),
 )

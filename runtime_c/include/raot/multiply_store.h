@@ -6,10 +6,10 @@
  *         left[r * left_row + i * left_line + j * left_tap + k * left_step] *
  *         right[i * right_line + j * right_tap + k * right_step + c])
  *
- * for `lines` x `taps` x `depth` products, in this order, by raot_fmaf. A sum begins with start[c],
- * or with 0 where `starts` is 0. end(sum) adds other[r * other_row + c] where `adds` is not 0 and
- * clips to low..high, numbers by their upper halves; NaN stays. `other` and `to` may be the same
- * place.
+ * for `lines` x `taps` x `depth` products, in this order, by raot_fmaf. A sum begins with start[c]
+ * where `starts` is 1, else with 0. end(sum) adds start[c] where `starts` is 2, adds other[r *
+ * other_row + c] where `adds` is not 0 and clips to low..high, numbers by their upper halves; NaN
+ * stays. `other` and `to` may be the same place.
  *
  * Tiles of multiply.h keep sums in memory, for any other beginning and end.
  */
@@ -98,7 +98,7 @@ RAOT_INLINE static inline void raot_stored_block_f32(const int32_t rows, const i
     RAOT_UNROLL
     for (int32_t w = 0; w < wide; w++) {
         const raot_lanes first =
-            is->starts != 0 ? RAOT_STORED_LOAD(start) : RAOT_STORED_X86(setzero_ps)();
+            is->starts == 1 ? RAOT_STORED_LOAD(start) : RAOT_STORED_X86(setzero_ps)();
 
         RAOT_UNROLL
         for (int32_t r = 0; r < rows; r++) {
@@ -123,6 +123,17 @@ RAOT_INLINE static inline void raot_stored_block_f32(const int32_t rows, const i
                 RAOT_STEP(b, raot_lanes_fma(a[r * left_row], factor[w], kept[r][w]));
                 a += left_step;
                 b += right_step;
+            }
+        }
+    }
+    if (is->starts == 2) {
+        RAOT_UNROLL
+        for (int32_t w = 0; w < wide; w++) {
+            const raot_lanes row = RAOT_STORED_LOAD(start);
+
+            RAOT_UNROLL
+            for (int32_t r = 0; r < rows; r++) {
+                kept[r][w] = RAOT_STORED_X86(add_ps)(kept[r][w], row);
             }
         }
     }
@@ -272,7 +283,7 @@ raot_multiply_store_f32(float *to, const float *left, const float *right, const 
         for (int32_t r = 0; r < rows; r++) {
             for (int32_t c = 0; c < RAOT_TILE_COLUMNS; c++) {
                 sums[r * RAOT_TILE_COLUMNS + c] =
-                    sizes->starts != 0 && c < columns ? start[c] : 0.0f;
+                    sizes->starts == 1 && c < columns ? start[c] : 0.0f;
             }
         }
         raot_multiply_f32(rows, columns, levels, left + first * sizes->left_row, sizes->left_row,
@@ -281,6 +292,9 @@ raot_multiply_store_f32(float *to, const float *left, const float *right, const 
             for (int32_t c = 0; c < columns; c++) {
                 float value = sums[r * RAOT_TILE_COLUMNS + c];
 
+                if (sizes->starts == 2) {
+                    value += start[c];
+                }
                 if (sizes->adds != 0) {
                     value += other[(first + r) * sizes->other_row + c];
                 }
