@@ -8,7 +8,8 @@ access such an image are convolutions, or loops over its elements or its windows
 channels becomes the innermost one. Inputs, results and states of the model keep their layout.
 
 Unless orders are kept, the sums of a convolution that reads or writes such an image run over the
-channels of one tap after another (docs/decisions/0043).
+channels of one tap after another (docs/decisions/0043), and those of clipped windows in planes
+whose filters fill vectors (docs/decisions/0065).
 """
 
 from __future__ import annotations
@@ -100,6 +101,34 @@ EXAMPLES = (
             ...""",
     ),
     Example(
+        why="planes that windows are clipped in: the channels of a tap are summed first",
+        target="host",
+        before="""
+            const %w: f32[16, 3, 3] = splat 0.5
+            kernel @conv(%x: f32[1, 3, 9], %w: f32[16, 3, 3]) -> (%y: f32[1, 16, 9]) {
+              for f in 0..16 {
+                for i in 0..9 {
+                  local sum: f32 = 0.0:f32
+                  for c in 0..3 {
+                    for k in max(-i + 1, 0)..min(-i + 10, 3) {
+                      sum = fma(%x[0, c, i + k - 1], %w[f, c, k], sum)
+                    }
+                  }
+                  %y[0, f, i] = sum
+                }
+              }
+            }""",
+        after="""
+            ...
+                  for k in max(-i + 1, 0)..min(-i + 10, 3) {
+                    for c in 0..3 {
+                      sum = fma(%x[0, c, i + k - 1], %w[f, c, k], sum)
+                    }
+                  }
+                  %y[0, f, i] = sum
+            ...""",
+    ),
+    Example(
         why="too few filters to fill vectors",
         target="host",
         before="""
@@ -137,13 +166,13 @@ def run(module: Module, target: Target, numerics: str = "blocked") -> Module:
     """Every image that may be, for targets whose vectors hold channels."""
     if not target.float_channels:
         return module
-    chosen = _chosen(module, target.float_channels)
-    if not chosen:
-        return module
+    chosen, keep = _chosen(module, target.float_channels), numerics == "ordered"
     names = channels_last.changed_by(module, chosen)
     module = channels_last.moved(module, chosen)
     kernels = tuple(
-        _reordered(kernel, names[kernel.name], module.bounds, keep=numerics == "ordered")
+        _reordered(kernel, names[kernel.name], module.bounds, keep=keep)
+        if names.get(kernel.name) or keep
+        else _alone(kernel, module, target.float_channels)
         for kernel in module.kernels
     )
     return replace(module, kernels=kernels)
@@ -190,12 +219,7 @@ def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set
     """Images that become faster to access with their channels last, those that do not, and pairs
     that become so together: images and results of depthwise convolutions, and of samplings."""
     images = {buffer.name for buffer in kernel.buffers if len(buffer.shape) > 2}
-    table, calls = module.constant_table, module.kernel_calls[kernel.name]
-    known = frozenset(
-        buffer.name
-        for at, buffer in enumerate(kernel.inputs)
-        if calls and all(call.inputs[at].name in table for call in calls)
-    )
+    known = _known(kernel, module)
     good: set[str] = set()
     bad: set[str] = set()
     pairs: set[Pair] = set()
@@ -218,6 +242,16 @@ def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set
         bad |= way[1]
         pairs |= way[2]
     return good - bad, bad, pairs
+
+
+def _known(kernel: Kernel, module: Module) -> frozenset[str]:
+    """The operands whose data are known."""
+    table, calls = module.constant_table, module.kernel_calls[kernel.name]
+    return frozenset(
+        buffer.name
+        for at, buffer in enumerate(kernel.inputs)
+        if calls and all(call.inputs[at].name in table for call in calls)
+    )
 
 
 def _convolution(
@@ -346,6 +380,24 @@ def _reordered(kernel: Kernel, names: Collection[str], bounds: Bounds, *, keep: 
             body.append(_elements(stmt, names, bounds))
         else:
             body.append(stmt)
+    return replace(kernel, body=tuple(body))
+
+
+def _alone(kernel: Kernel, module: Module, least: int) -> Kernel:
+    """Clipped windows between images in planes, such as an input and a result of the model, with
+    the channels of a tap first: filters that fill vectors are summed from a strip with channels
+    last."""
+    known, body = _known(kernel, module), list(kernel.body)
+    for at, stmt in enumerate(body):
+        (plain,) = without_lets((stmt,)) if isinstance(stmt, For) else (stmt,)
+        found = contraction_of(plain, module.bounds)
+        if found is None or not isinstance(plain, For) or kernel.parallel:
+            continue
+        for way in (found, found.swapped):
+            good = _convolution(way, known, module.bounds, least)
+            roles = windows_of(way) if good is not None and way.clipped_by else None
+            if roles is not None and roles.dense and roles.channels.stop.constant % least == 0:
+                body[at] = _channels_innermost(plain, found)
     return replace(kernel, body=tuple(body))
 
 

@@ -48,6 +48,8 @@ NARROW = 6
 lines, and all positions share weights and the elements of windows."""
 MOST_SUMS = 1024
 """Sums of a depthwise convolution that are computed together, at most."""
+VECTOR = 16
+"""Filters that fill vectors."""
 STRIP_BYTES = 1 << 14
 """A strip is larger only where a line of windows is."""
 GATHERED_BYTES = 1 << 16
@@ -128,7 +130,9 @@ def windows(found: Contraction, w: Writer, context: Context) -> tuple[float, Emi
         rows = any(len(stmt.index) > 2 for stmt in found.after if isinstance(stmt, Store))
         return tiles(found, w, context) if rows and _has_channels(found, filters) else None
     roles = windows_of(found) if _clipping(found) else None
-    if roles is None or not roles.dense or not _has_channels(found, roles.channels):
+    if roles is None or not roles.dense:
+        return None
+    if not (_has_channels(found, roles.channels) or _by_taps(found, roles)):
         return None
     panels = panels_of(weights, found.nest.loops, roles.channels, roles.full, COLUMNS)
     strip = _Strip.of(found, w, context, roles)
@@ -175,6 +179,13 @@ def _has_channels(found: Contraction, channels: For) -> bool:
     positions = found.swapped.columns
     near = [stride(found.left, loop.variable) for loop in positions]
     return stores_channels(found, channels) or (bool(deep) and 1 not in near)
+
+
+def _by_taps(found: Contraction, roles: Windows) -> bool:
+    """Whether the channels of a tap are summed first, and filters fill vectors."""
+    taps = {axis.tap for axis in roles.axes}
+    alone = found.reductions[-1].variable not in taps
+    return alone and roles.channels.stop.constant % VECTOR == 0
 
 
 # The strip
