@@ -165,6 +165,9 @@ def _micro(stmt: Micro, readonly: set[str]) -> Iterator[str]:
     """Operands are buffers of the types that the micro-kernel takes."""
     if len(stmt.sizes) != len(stmt.kernel.sizes):
         yield f"{stmt.name} takes {len(stmt.kernel.sizes)} sizes, not {len(stmt.sizes)}"
+    for (name, allowed), size in zip(stmt.kernel.sizes.items(), stmt.sizes, strict=False):
+        if size.is_constant and not allowed.may_be(size.constant):
+            yield f"{stmt.name}: {name} is {size}, not {allowed}"
     for wanted, load in zip(stmt.kernel.operands, stmt.operands, strict=True):
         if load.dtype is not wanted.dtype:
             yield f"{stmt.name}: {wanted.name} is {wanted.dtype.value}, not {load.dtype.value}"

@@ -32,6 +32,16 @@ class Range:
     step: int = 1
     free: bool = False
 
+    def may_be(self, size: int) -> bool:
+        """Whether a constant may be one of them; ends that are no constants allow all."""
+        if self.free:
+            return True
+        if self.choices:
+            return any(not choice.is_constant or choice.constant == size for choice in self.choices)
+        low, high = self.low, self.high
+        below = low.is_constant and size < low.constant
+        return not below and not (high is not None and high.is_constant and size > high.constant)
+
     def __str__(self) -> str:
         if self.free:
             return "any"

@@ -74,8 +74,10 @@ def emit_tile(
     are stored one after another. `stored`: a micro-kernel may begin and store the results."""
     end = _stored(found, w, spans) if stored and not part else None
     if end is not None:
-        _store(found, w, spans, end, *_reductions(found, w, spans, full), operand, left)
-        return
+        place = _operands(found, spans, *_reductions(found, w, spans, full), operand, left)
+        if all(prove_le(ZERO, step, w.bounds) for level in place[0] for step in level[1:]):
+            _store(found, w, spans, end, *place)
+            return
     sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)), REGISTER)
     w.add(Reserve(sums))
     _begin(found, w, spans, sums, unroll)
@@ -232,14 +234,13 @@ def _store(
     w: Writer,
     spans: Spans,
     end: End,
-    counts: Sequence[Dim],
-    starts: Mapping[str, Dim],
-    operand: Operand | None,
-    left: Rows | None,
+    levels: Levels,
+    first: Load,
+    row: Dim,
+    second: Load,
 ) -> None:
     """One call of the micro-kernel that begins and stores sums. An absent operand is the result,
     which is not read."""
-    levels, first, row, second = _operands(found, spans, counts, starts, operand, left)
     rows, _, columns = spans
     at = {span.variable: span.first for span in spans}
     to, one = moved(end.store, at), ((ONE, ZERO, ZERO),)
