@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import TensorProto, helper, numpy_helper, parser
 
 import relax_aot as rx
 from relax_aot import driver
@@ -37,9 +37,9 @@ REFUSED = {
     "sizes": (11, "float[4, 3] x", "TopK <axis = 0> (x, k)", "holds 2 sizes"),
     "groups": (
         21, "float[1, 4, 3] x, float[4] w", "GroupNormalization <num_groups = 0> (x, w, w)",
-        "has 0 groups",
+        "'num_groups' is 0",
     ),
-    "channels": (17, "float[1, 4, 3] x", "LRN <size = -1> (x)", "over -1 channels"),
+    "channels": (17, "float[1, 4, 3] x", "LRN <size = -1> (x)", "'size' is -1"),
     "window": (17, "float[1, 9, 1] x, float w", "STFT(x, k, w)", "a window of f32"),
     "units": (
         17, "float[4, 1, 3] x, float[1, 6, 3] w, float[1, 6, n] r", "GRU(x, w, r)",
@@ -47,6 +47,57 @@ REFUSED = {
     ),
 }  # fmt: skip
 """An operator set, inputs, a node and what the error says."""
+
+
+WINDOWS = {
+    "Conv": "x, w", "ConvTranspose": "x, w", "MaxPool": "x", "AveragePool": "x", "LpPool": "x",
+    "MaxUnpool": "x, i", "Col2Im": "c, k, k",
+}  # fmt: skip
+SIZES = {
+    "RoiAlign <output_height = {}> (x, w0, i0)": 0,
+    "MaxRoiPool <pooled_shape = [2, {}]> (x, w1)": 0,
+    "DepthToSpace <blocksize = {}> (x)": -2,
+    "SpaceToDepth <blocksize = {}> (x)": -1,
+    "ConvTranspose <group = {}> (x, w)": 0,
+    "ConvTranspose <output_padding = [{}, 0]> (x, w)": -1,
+}
+"""Nodes, and a number that they do not take."""
+
+
+ATTRIBUTES = [
+    (kind, name)
+    for kind in WINDOWS
+    for name in ("strides", "dilations", "kernel_shape")
+    if (name != "kernel_shape" or "ool" in kind) and (kind, name) != ("MaxUnpool", "dilations")
+]
+
+
+@pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.parametrize(("kind", "name"), ATTRIBUTES)
+def test_windows_have_positive_numbers(kind: str, name: str, number: int) -> None:
+    given = {"kernel_shape": "2, 2"} if "ool" in kind else {}
+    attributes = ", ".join(f"{k} = [{v}]" for k, v in {**given, name: f"1, {number}"}.items())
+    refused(f"{kind} <{attributes}> ({WINDOWS[kind]})", f"'{name}' is 1, {number}; at least 1")
+
+
+@pytest.mark.parametrize("node", SIZES)
+def test_sizes_are_positive(node: str) -> None:
+    refused(node.format(SIZES[node]), "at least")
+
+
+def refused(node: str, said: str) -> None:
+    model = parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 19]>
+        g (float[1, 4, n, 6] x, float[1, 36, n] c, int64[1, 4, n, 6] i) => (float[p, q, r, s] y)
+        <int64[2] i0 = {{0, 0}}, int64[2] k = {{3, 3}}>
+        {{ y = {node} }}"""
+    )
+    for name, shape in {"w": (4, 4, 3, 3), "w0": (2, 4), "w1": (2, 5)}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
+    with pytest.raises(RelaxAotError, match=said) as raised:
+        driver.load(model, Options(bounds={"n": (1, 9)}))
+    assert not isinstance(raised.value, InternalError)
+    assert "bound" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("opset", "inputs", "node", "said"), REFUSED.values(), ids=REFUSED)
@@ -133,7 +184,7 @@ def test_lengths_of_lists_are_checked_by_the_run(case: str) -> None:
 def test_a_scale_may_differ_between_rows(kind: str, shape: tuple[int | str, ...]) -> None:
     """As in a diffusion model, whose steps scale each sample."""
     centered = kind == "LayerNormalization"
-    named = {"x": ["b", "t", 6], "w": shape, "v": shape}
+    named: dict[str, tuple[int | str, ...]] = {"x": ("b", "t", 6), "w": shape, "v": shape}
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, axes) for name, axes in named.items()
     ]
@@ -145,8 +196,9 @@ def test_a_scale_may_differ_between_rows(kind: str, shape: tuple[int | str, ...]
     run = rx.compile(model, bounds={"b": 3, "t": 5}).host()
     rng = np.random.default_rng(0)
     for b, t in ((1, 1), (2, 3), (3, 5)):
-        sizes = [{"b": b, "t": t}.get(axis, axis) for axis in shape]
-        x, w, v = (rng.normal(size=s).astype(np.float32) for s in ((b, t, 6), sizes, sizes))
+        known = {"b": b, "t": t}
+        sizes = [axis if isinstance(axis, int) else known[axis] for axis in shape]
+        x, w, v = (rng.normal(size=s).astype(np.float32) for s in ([b, t, 6], sizes, sizes))
         wide = x.astype(np.float64)
         wide -= wide.mean(-1, keepdims=True) if centered else 0
         wide /= np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-3)

@@ -163,6 +163,13 @@ class Arguments(Building):
         """The integers of an attribute; the default where it is absent or empty."""
         return tuple(int(number) for number in self.attr(name) or default)
 
+    def require_numbers(self, least: int, **attributes: Sequence[int]) -> None:
+        """Values of attributes, none of which may be less."""
+        for name, values in attributes.items():
+            if any(value < least for value in values):
+                shown = ", ".join(map(str, values))
+                raise ModelError(f"its attribute {name!r} is {shown}; at least {least} is needed")
+
     def has(self, name: str) -> bool:
         return any(a.name == name for a in self.proto.attribute)
 

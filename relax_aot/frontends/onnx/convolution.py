@@ -18,11 +18,10 @@ def windows(node: Node, x: Var, kernel: tuple[Dim, ...]) -> dict[str, Any]:
     if x.type.rank != rank + 2:
         raise ModelError(f"a window over {rank} axes does not fit {x.type}")
     strides, dilations = (node.numbers(name, [1] * rank) for name in ("strides", "dilations"))
+    node.require_numbers(1, strides=strides, dilations=dilations)
     pads = _pads(node, x.type.shape[2:], kernel, strides, dilations)
     if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
         raise ModelError(f"strides, pads or dilations do not fit a window over {rank} axes")
-    if min(*strides, *dilations, 1) < 1:
-        raise ModelError("strides and dilations must be positive")
     return {"strides": strides, "pads": tuple(pads), "dilations": dilations}
 
 
@@ -65,7 +64,11 @@ def _conv_transpose(node: Node) -> Results:
     kernel = w.type.shape[2:]
     rank = len(kernel)
     strides, dilations = (node.numbers(name, [1] * rank) for name in ("strides", "dilations"))
-    extra = node.numbers("output_padding", [0] * rank)
+    extra, group = node.numbers("output_padding", [0] * rank), int(node.attr("group", 1))
+    if x.type.rank != rank + 2 or not len(strides) == len(dilations) == len(extra) == rank:
+        raise ModelError(f"strides, dilations or output_padding do not fit {x.type} and {w.type}")
+    node.require_numbers(1, strides=strides, dilations=dilations, group=[group])
+    node.require_numbers(0, output_padding=extra)
     requested: list[Dim] | None = None
     auto = node.attr("auto_pad", "NOTSET")
     if node.has("output_shape"):
@@ -82,7 +85,7 @@ def _conv_transpose(node: Node) -> Results:
         )
     return node.emit(
         "conv_transpose", x, w, node.optional(2), strides=strides, pads=tuple(pads),
-        output_padding=extra, dilations=dilations, group=int(node.attr("group", 1)),
+        output_padding=extra, dilations=dilations, group=group,
     )  # fmt: skip
 
 
@@ -102,8 +105,9 @@ def _pools(node: Node, op: str, x: Var, **more: Any) -> tuple[Var, ...]:
 
 def _kernel(node: Node) -> tuple[int, ...]:
     kernel = tuple(int(size) for size in node.required("kernel_shape"))
-    if min(kernel, default=0) < 1:
-        raise ModelError(f"a pool has the kernel {list(kernel)}")
+    if not kernel:
+        raise ModelError("a pool has an empty kernel_shape")
+    node.require_numbers(1, kernel_shape=kernel)
     return kernel
 
 

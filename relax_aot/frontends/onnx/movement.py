@@ -244,9 +244,15 @@ def _padded(node: Node, x: Var, value: Var | None, before: list[Dim], after: lis
     return node.emit("pad", *args, before=tuple(before), after=tuple(after), mode=mode)
 
 
+def _block(node: Node) -> Dim:
+    size = int(node.required("blocksize"))
+    node.require_numbers(1, blocksize=[size])
+    return Dim.of(size)
+
+
 def _depth_to_space(node: Node) -> Results:
     x = node.arg(0)
-    block = Dim.of(int(node.required("blocksize")))
+    block = _block(node)
     n, channels, height, width = x.type.shape
     inner = channels // (block * block)
     if node.attr("mode", "DCR") == "DCR":
@@ -259,7 +265,7 @@ def _depth_to_space(node: Node) -> Results:
 
 def _space_to_depth(node: Node) -> Results:
     x = node.arg(0)
-    block = Dim.of(int(node.required("blocksize")))
+    block = _block(node)
     n, channels, height, width = x.type.shape
     rows, columns = height // block, width // block
     blocks = node.reshape(x, (n, channels, rows, block, columns, block))

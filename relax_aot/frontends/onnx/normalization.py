@@ -147,8 +147,7 @@ def _instance_norm(node: Node) -> Results:
 def _group_norm(node: Node) -> Results:
     x, scale, bias = node.arg(0), node.arg(1), node.arg(2)
     groups = int(node.required("num_groups"))
-    if groups < 1:
-        raise ModelError(f"a GroupNormalization has {groups} groups")
+    node.require_numbers(1, num_groups=[groups])
     if node.opset < 21:
         # One scale per group: each is repeated over the channels of its group.
         each = _channels(x) // groups
@@ -178,8 +177,7 @@ def _lrn(node: Node) -> Results:
     beyond the first and the last channel there are zeros."""
     x = node.arg(0)
     size = int(node.required("size"))
-    if size < 1:
-        raise ModelError(f"an LRN over {size} channels")
+    node.require_numbers(1, size=[size])
     n, channels, *inner = x.type.shape
     rows = (n, ONE, channels, prod(inner, start=ONE))
     low, high = (size - 1) // 2, size - 1 - (size - 1) // 2

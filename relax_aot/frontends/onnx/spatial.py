@@ -45,6 +45,7 @@ def _col2im(node: Node) -> Results:
     attrs = {name: node.numbers(name, default) for name, default in usual.items()}
     if [len(v) for v in attrs.values()] != [rank, 2 * rank, rank]:
         raise ModelError("strides, pads or dilations do not fit the image")
+    node.require_numbers(1, strides=attrs["strides"], dilations=attrs["dilations"])
     return node.emit("col2im", x, image=image, block=block, **attrs)
 
 
@@ -53,8 +54,9 @@ def _max_unpool(node: Node) -> Results:
     kernel = [int(v) for v in node.required("kernel_shape")]
     rank = len(kernel)
     strides, pads = node.numbers("strides", [1] * rank), node.numbers("pads", [0] * 2 * rank)
-    if x.type.rank != rank + 2:
+    if x.type.rank != rank + 2 or len(strides) != rank or len(pads) != 2 * rank:
         raise ModelError(f"a window over {rank} axes does not fit {x.type}")
+    node.require_numbers(1, kernel_shape=kernel, strides=strides)
     spatial = [
         (x.type.shape[a + 2] - 1) * strides[a] - (pads[a] + pads[a + rank]) + kernel[a]
         for a in range(rank)
@@ -75,11 +77,13 @@ def _max_unpool(node: Node) -> Results:
 def _roi_align(node: Node) -> Results:
     default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
     transform = node.attr("coordinate_transformation_mode", default)
+    height, width = (int(node.attr(f"output_{name}", 1)) for name in ("height", "width"))
+    node.require_numbers(1, output_height=[height], output_width=[width])
     return node.emit(
         "roi_align",
         *(node.arg(i) for i in range(3)),
-        height=int(node.attr("output_height", 1)),
-        width=int(node.attr("output_width", 1)),
+        height=height,
+        width=width,
         mode=node.attr("mode", "avg"),
         sampling=int(node.attr("sampling_ratio", 0)),
         scale=float(node.attr("spatial_scale", 1.0)),
@@ -88,7 +92,11 @@ def _roi_align(node: Node) -> Results:
 
 
 def _max_roi_pool(node: Node) -> Results:
-    height, width = (int(v) for v in node.required("pooled_shape"))
+    pooled = [int(v) for v in node.required("pooled_shape")]
+    if len(pooled) != 2:
+        raise ModelError(f"a MaxRoiPool has a pooled_shape of {len(pooled)} sizes")
+    node.require_numbers(1, pooled_shape=pooled)
+    height, width = pooled
     scale = float(node.attr("spatial_scale", 1.0))
     return node.emit(
         "max_roi_pool", node.arg(0), node.arg(1), height=height, width=width, scale=scale
