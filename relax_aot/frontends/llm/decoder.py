@@ -151,6 +151,12 @@ def windowed(config: Config, shape: Shape, slides: Callable[[int], bool]) -> Sha
     return replace(shape, layers=tuple(layers))
 
 
+def windowed_everywhere(config: Config, shape: Shape) -> Shape:
+    """With windows in all layers; `layer_types` is not read, as in transformers."""
+    fields = {name: value for name, value in config.fields.items() if name != "layer_types"}
+    return windowed(Config(config.file, fields), shape, lambda _: True)
+
+
 def without_scaling(config: Config) -> Config:
     """Without what it says of the scaling of positions."""
     return Config(config.file, {**config.fields, "rope_scaling": None, "rope_parameters": None})

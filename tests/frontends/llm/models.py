@@ -163,6 +163,11 @@ MODELS = {
     "mistral": Llama(
         architecture="MistralForCausalLM", config={"sliding_window": 6}, style=Style(windows=(6, 6))
     ),
+    "mistral, which does not read types of layers": Llama(
+        architecture="MistralForCausalLM",
+        config={"sliding_window": 6, "layer_types": ["full_attention", "sliding_attention"]},
+        style=Style(windows=(6, 6)),
+    ),
     "qwen2": Llama(architecture="Qwen2ForCausalLM", biases="qkv"),
     "late windows": Llama(
         architecture="Qwen2ForCausalLM",

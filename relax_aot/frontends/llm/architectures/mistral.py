@@ -16,4 +16,4 @@ DEFAULTS: Mapping[str, Any] = {"num_key_value_heads": 8, "sliding_window": 4096}
 
 def shape_of(config: Config) -> decoder.Shape:
     """What the configuration says."""
-    return decoder.windowed(config, decoder.shape_of(config), lambda _: True)
+    return decoder.windowed_everywhere(config, decoder.shape_of(config))

@@ -33,5 +33,5 @@ def shape_of(config: Config) -> decoder.Shape:
         at="block_sparse_moe",
         names=("w1", "w3", "w2"),
     )
-    shape = decoder.windowed(config, decoder.shape_of(config), lambda _: True)
+    shape = decoder.windowed_everywhere(config, decoder.shape_of(config))
     return replace(shape, layers=tuple(replace(one, experts=experts) for one in shape.layers))

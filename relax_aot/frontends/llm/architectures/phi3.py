@@ -25,4 +25,4 @@ def shape_of(config: Config) -> decoder.Shape:
         own = {**given.fields, "rope_type": "longrope"}
         config = Config(config.file, {**config.fields, "rope_scaling": own})
     shape = decoder.shape_of(config, share(config, 1.0))
-    return decoder.windowed(config, shape, lambda _: True)
+    return decoder.windowed_everywhere(config, shape)

@@ -32,4 +32,4 @@ def shape_of(config: Config) -> decoder.Shape:
         centered=True,
         plain=("c_fc", "c_proj"),
     )
-    return decoder.windowed(config, shape, lambda _: True)
+    return decoder.windowed_everywhere(config, shape)
