@@ -180,7 +180,9 @@ def test_lengths_of_lists_are_checked_by_the_run(case: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["LayerNormalization", "RMSNormalization"])
-@pytest.mark.parametrize("shape", [("b", 1, 6), ("b", "t", 6), (1, "t", 1), (6,)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [("b", 1, 6), ("b", "t", 6), ("t", 6), (1, "t", 1), (6,)], ids=str
+)
 def test_a_scale_may_differ_between_rows(kind: str, shape: tuple[int | str, ...]) -> None:
     """As in a diffusion model, whose steps scale each sample."""
     centered = kind == "LayerNormalization"
