@@ -58,7 +58,7 @@ SIZES = """rows 1..~7, columns 1..$most, groups 1..~2, group 32..~64 by 32,
         left_row groups * group..~groups * group + 3, %left -127..127"""
 MEANING = """kernel @raot_dot_$family${form}_q${bits}(
           %left: i8[span(rows * left_row, (groups * group) * 1)],
-          %weights: $kind[up(columns, $C) // $C, groups * group // ($per), $lanes, $width],
+          %weights: $kind[$blocks, groups * group // ($per), $lanes, $width],
           %scales: $scales[$panels]$own
         ) -> (%sums: f32[rows, $row]) {
           for r in 0..rows, c in 0..columns {
@@ -84,12 +84,16 @@ OWN: Parameters = {
 """A scale for each group of a row of the left operand."""
 BLOCK_SCALES = {"16": DType.F16, "_asimd": DType.F16, "_s16": DType.F32, "_mve": DType.F32}
 """The type of the scales of weights in blocks: F16 where vectors convert it."""
-PANEL = {"most": "32", "panels": "groups, 32", "at": "g, c", "row": "32"}
+PANEL = {
+    "most": "32", "panels": "groups, 32", "at": "g, c", "row": "32",
+    "blocks": "up(columns, $C) // $C",
+}  # fmt: skip
 PANELS = {
     "most": "~130",
     "panels": "up(columns, 32) // 32, groups, 32",
     "at": "c // 32, g, c % 32",
     "row": "up(columns, 32)",
+    "blocks": "up(columns, 8) // 8 * 2",
 }
 WIDE = ("_s16",)
 """Forms that take several panels of columns, for which they convert the left operand once."""

@@ -21,7 +21,8 @@
  *
  * Rows of sums and of scales have RAOT_GROUP_COLUMNS columns. `weights` are aligned to four bytes.
  * raot_dot_groups_s16 takes more columns: rows of sums are then a multiple of RAOT_GROUP_COLUMNS,
- * and scales are panels of so many columns, one behind the other.
+ * and scales are panels of so many columns, one behind the other. Weights have an even number of
+ * blocks along c.
  */
 #ifndef RAOT_DOT_GROUPS_H
 #define RAOT_DOT_GROUPS_H

@@ -63,13 +63,93 @@ RAOT_DOT_PAIRS_Q4_DSP(raot_dot_scaled_pairs_q4, RAOT_DOT_PAIRS_OWN_DSP)
 /* clang-format on */
 
 /*
- * Some groups of one row, four columns after the other, panel by panel; sums begin with the first
- * group.
+ * Some groups of one row, eight columns after the other, panel by panel; sums begin with the first
+ * group. Weights of 8 bits.
+ *
+ *     r4 to r7          integer sums of four columns; behind a group r4 is the scales
+ *     r1, r2, r3        pairs, weights of the first and of the last four columns
+ *     r0, lr            a pair of words
+ *     r8, r10 to r12    weights of four columns
+ *     s0 to s7          sums
+ *     s8 to s15         sums of a group
+ *     s16 to s24        scales
+ *     [sp]              sums (r0)
+ *     [sp, #4]          saved registers
+ *     [sp, #76]         argument: scales
+ *     [sp, #80]         argument: the end of `pairs`
+ *     [sp, #84]         argument: pairs
+ *     [sp, #88]         argument: 0 where the sums begin
+ *     [sp, #92]         argument: bytes of weights from these groups to those of the next columns
+ *     [sp, #96]         argument: bytes of weights of all groups of four columns
+ *     [sp, #100]        argument: bytes of scales from these groups back to those of next columns
+ *     [sp, #104]        argument: the end of the panel's sums
+ *     [sp, #108]        argument: the end of all sums
+ *     [sp, #112]        argument: bytes of scales from the end of a panel to the next one
+ */
+/* clang-format off */
+/* One step of four: `FIRST` begins the sums. */
+#define RAOT_DOT_WEIGHTS_DSP(FIRST, A, W) \
+    FIRST(A, W, "r0") "sxtb16 " W ", " W "\n smlad " A ", " W ", lr, " A "\n"
+#define RAOT_DOT_BEGUN_DSP(A, W, X) "smuad " A ", " W ", " X "\n"
+#define RAOT_DOT_ADDED_DSP(A, W, X) "smlad " A ", " W ", " X ", " A "\n"
+#define RAOT_DOT_FOUR_DSP(FIRST, P) \
+    "ldrd r0, lr, [r1], #8\n ldmia " P "!, {r8, r10, r11, r12}\n" \
+    RAOT_DOT_WEIGHTS_DSP(FIRST, "r4", "r8") RAOT_DOT_WEIGHTS_DSP(FIRST, "r5", "r10") \
+    RAOT_DOT_WEIGHTS_DSP(FIRST, "r6", "r11") RAOT_DOT_WEIGHTS_DSP(FIRST, "r7", "r12")
+#define RAOT_DOT_COLUMNS_OF_FOUR_DSP(P, A, B, C, D) \
+    RAOT_DOT_FOUR_DSP(RAOT_DOT_BEGUN_DSP, P) \
+    ".rept 7\n" RAOT_DOT_FOUR_DSP(RAOT_DOT_ADDED_DSP, P) ".endr\n" \
+    "vmov " A ", " B ", r4, r5\n vmov " C ", " D ", r6, r7\n"
+#define RAOT_DOT_FLOAT_DSP(A, B, C, D, BITS) \
+    "vcvt.f32.s32 " A ", " A ", #" BITS "\n vcvt.f32.s32 " B ", " B ", #" BITS "\n" \
+    "vcvt.f32.s32 " C ", " C ", #" BITS "\n vcvt.f32.s32 " D ", " D ", #" BITS "\n"
+#define RAOT_DOT_BY_OWN_DSP(A, B, C, D, OWN) \
+    "vmul.f32 " A ", " A ", " OWN "\n vmul.f32 " B ", " B ", " OWN "\n" \
+    "vmul.f32 " C ", " C ", " OWN "\n vmul.f32 " D ", " D ", " OWN "\n"
+#define RAOT_DOT_OWN_OF_EIGHT_DSP \
+    "vldmia r1!, {s24}\n" RAOT_DOT_BY_OWN_DSP("s16", "s17", "s18", "s19", "s24") \
+    RAOT_DOT_BY_OWN_DSP("s20", "s21", "s22", "s23", "s24")
+#define RAOT_DOT_Q8_DSP(SCALE) \
+    "vpush {d8-d12}\n push {r0, r4-r8, r10, r11, lr}\n" \
+    "0: ldr r4, [sp, #88]\n vmov s0, s1, r4, r4\n vmov s2, s3, r4, r4\n" \
+    "vmov s4, s5, r4, r4\n vmov s6, s7, r4, r4\n cbz r4, 1f\n vldmia r0, {s0-s7}\n" \
+    "1:\n" RAOT_DOT_COLUMNS_OF_FOUR_DSP("r2", "s8", "s9", "s10", "s11") "subs r1, #64\n" \
+    RAOT_DOT_COLUMNS_OF_FOUR_DSP("r3", "s12", "s13", "s14", "s15") "ldrd r4, r5, [sp, #76]\n" \
+    RAOT_DOT_FLOAT_DSP("s8", "s9", "s10", "s11", "8") \
+    RAOT_DOT_FLOAT_DSP("s12", "s13", "s14", "s15", "8") \
+    "vldmia r4, {s16-s23}\n adds r4, #128\n str r4, [sp, #76]\n" SCALE "cmp r1, r5\n" \
+    "vfma.f32 s0, s8, s16\n vfma.f32 s1, s9, s17\n vfma.f32 s2, s10, s18\n" \
+    "vfma.f32 s3, s11, s19\n vfma.f32 s4, s12, s20\n vfma.f32 s5, s13, s21\n" \
+    "vfma.f32 s6, s14, s22\n vfma.f32 s7, s15, s23\n bne 1b\n" \
+    "ldr r0, [sp]\n vstmia r0!, {s0-s7}\n str r0, [sp]\n ldrd r5, r6, [sp, #92]\n" \
+    "adds r2, r3, r5\n adds r3, r2, r6\n ldr r1, [sp, #84]\n ldrd r5, r7, [sp, #100]\n" \
+    "subs r4, r4, r5\n str r4, [sp, #76]\n cmp r0, r7\n bne 0b\n" \
+    "ldrd r5, r6, [sp, #108]\n adds r4, r4, r6\n str r4, [sp, #76]\n" \
+    "adds r7, #128\n cmp r7, r5\n it hi\n movhi r7, r5\n str r7, [sp, #104]\n" \
+    "cmp r0, r5\n bne 0b\n pop {r0, r4-r8, r10, r11, lr}\n vpop {d8-d12}\n bx lr\n"
+#define RAOT_DOT_EIGHT_COLUMNS_DSP(NAME, TEXT) \
+    RAOT_NAKED static void NAME( \
+        RAOT_ARGUMENT float *sums, RAOT_ARGUMENT const uint32_t *pairs, \
+        RAOT_ARGUMENT const void *weights, RAOT_ARGUMENT const void *others, \
+        RAOT_ARGUMENT const float *scales, RAOT_ARGUMENT const uint32_t *pairs_end, \
+        RAOT_ARGUMENT const uint32_t *pairs_begin, RAOT_ARGUMENT int32_t first, \
+        RAOT_ARGUMENT int32_t skip, RAOT_ARGUMENT int32_t four, RAOT_ARGUMENT int32_t back, \
+        RAOT_ARGUMENT const float *panel_end, RAOT_ARGUMENT const float *sums_end, \
+        RAOT_ARGUMENT int32_t next) \
+    { \
+        __asm__ volatile(TEXT); \
+    }
+RAOT_DOT_EIGHT_COLUMNS_DSP(raot_dot_group_q8, RAOT_DOT_Q8_DSP(""))
+RAOT_DOT_EIGHT_COLUMNS_DSP(raot_dot_block_q8, RAOT_DOT_Q8_DSP(RAOT_DOT_OWN_OF_EIGHT_DSP))
+/* clang-format on */
+
+/*
+ * The same for weights of 4 bits, four columns after the other.
  *
  *     r4 to r7          integer sums
  *     r1, r2, r3        pairs, weights, scales
- *     r0, lr            a pair of words; or weights of two columns and what is extracted
- *     r8, r10 to r12    weights of four columns; or two pairs of words
+ *     r0, lr            weights of two columns and what is extracted
+ *     r8, r10 to r12    two pairs of words
  *     s0 to s3          sums
  *     [sp]              sums (r0)
  *     [sp, #4]          saved registers
@@ -89,14 +169,11 @@ RAOT_DOT_PAIRS_Q4_DSP(raot_dot_scaled_pairs_q4, RAOT_DOT_PAIRS_OWN_DSP)
     "cbz r4, 1f\n vldmia r0, {s0-s3}\n"
 #define RAOT_DOT_SUMS_DSP(BITS) \
     "vmov s4, s5, r4, r5\n vmov s6, s7, r6, r7\n" \
-    "vcvt.f32.s32 s4, s4, #" BITS "\n vcvt.f32.s32 s5, s5, #" BITS "\n" \
-    "vcvt.f32.s32 s6, s6, #" BITS "\n vcvt.f32.s32 s7, s7, #" BITS "\n" \
-    "vldmia r3, {s8-s11}\n adds r3, #128\n"
+    RAOT_DOT_FLOAT_DSP("s4", "s5", "s6", "s7", BITS) "vldmia r3, {s8-s11}\n adds r3, #128\n"
 #define RAOT_DOT_GROUP_DSP "ldr r4, [sp, #36]\n cmp r1, r4\n"
 #define RAOT_DOT_OWN_DSP \
     "vldmia r1!, {s12}\n ldr r4, [sp, #36]\n cmp r1, r4\n" \
-    "vmul.f32 s8, s8, s12\n vmul.f32 s9, s9, s12\n" \
-    "vmul.f32 s10, s10, s12\n vmul.f32 s11, s11, s12\n"
+    RAOT_DOT_BY_OWN_DSP("s8", "s9", "s10", "s11", "s12")
 #define RAOT_DOT_END_DSP \
     "vfma.f32 s0, s4, s8\n vfma.f32 s1, s5, s9\n" \
     "vfma.f32 s2, s6, s10\n vfma.f32 s3, s7, s11\n" \
@@ -106,21 +183,6 @@ RAOT_DOT_PAIRS_Q4_DSP(raot_dot_scaled_pairs_q4, RAOT_DOT_PAIRS_OWN_DSP)
     "ldrd r5, r6, [sp, #60]\n add r3, r6\n adds r4, #128\n cmp r4, r5\n it hi\n movhi r4, r5\n" \
     "str r4, [sp, #40]\n cmp r0, r5\n bne 0b\n" \
     "pop {r0, r4-r8, r10, r11, pc}\n"
-
-/* One step of four: `FIRST` begins the sums. */
-#define RAOT_DOT_WEIGHTS_DSP(FIRST, A, W) \
-    FIRST(A, W, "r0") "sxtb16 " W ", " W "\n smlad " A ", " W ", lr, " A "\n"
-#define RAOT_DOT_BEGUN_DSP(A, W, X) "smuad " A ", " W ", " X "\n"
-#define RAOT_DOT_ADDED_DSP(A, W, X) "smlad " A ", " W ", " X ", " A "\n"
-#define RAOT_DOT_FOUR_DSP(FIRST) \
-    "ldrd r0, lr, [r1], #8\n ldmia r2!, {r8, r10, r11, r12}\n" \
-    RAOT_DOT_WEIGHTS_DSP(FIRST, "r4", "r8") RAOT_DOT_WEIGHTS_DSP(FIRST, "r5", "r10") \
-    RAOT_DOT_WEIGHTS_DSP(FIRST, "r6", "r11") RAOT_DOT_WEIGHTS_DSP(FIRST, "r7", "r12")
-#define RAOT_DOT_Q8_DSP(SCALE) \
-    RAOT_DOT_BEGIN_DSP("") \
-    "1:\n" RAOT_DOT_FOUR_DSP(RAOT_DOT_BEGUN_DSP) \
-    ".rept 7\n" RAOT_DOT_FOUR_DSP(RAOT_DOT_ADDED_DSP) ".endr\n" \
-    RAOT_DOT_SUMS_DSP("8") SCALE RAOT_DOT_END_DSP
 
 /* Eight steps of two columns. The mask takes the place of the scales (r3), which s13 keeps. */
 #define RAOT_DOT_TWO_DSP(A, B, X) \
@@ -149,9 +211,7 @@ RAOT_DOT_PAIRS_Q4_DSP(raot_dot_scaled_pairs_q4, RAOT_DOT_PAIRS_OWN_DSP)
     { \
         __asm__ volatile(TEXT); \
     }
-RAOT_DOT_BLOCK_DSP(raot_dot_group_q8, RAOT_DOT_Q8_DSP(RAOT_DOT_GROUP_DSP))
 RAOT_DOT_BLOCK_DSP(raot_dot_group_q4, RAOT_DOT_Q4_DSP(RAOT_DOT_GROUP_DSP))
-RAOT_DOT_BLOCK_DSP(raot_dot_block_q8, RAOT_DOT_Q8_DSP(RAOT_DOT_OWN_DSP))
 RAOT_DOT_BLOCK_DSP(raot_dot_block_q4, RAOT_DOT_Q4_DSP(RAOT_DOT_OWN_DSP))
 /* clang-format on */
 
@@ -166,13 +226,15 @@ raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const in
     const int32_t rest = sizes->groups - first;
     const int32_t count = rest < RAOT_DSP_GROUPS ? rest : RAOT_DSP_GROUPS;
     const int32_t skip = (sizes->groups - count) * bytes;
-    const int32_t back = (count * RAOT_GROUP_COLUMNS - 4) * (int32_t)sizeof(float);
+    const int32_t together = bits == 8 ? (int32_t)8 : 4; /* columns */
+    const int32_t back = (count * RAOT_GROUP_COLUMNS - together) * (int32_t)sizeof(float);
     const int32_t next = (sizes->groups - 1) * RAOT_GROUP_COLUMNS * (int32_t)sizeof(float);
     const int8_t *const block = (const int8_t *)weights + first * bytes;
+    const int8_t *const other = block + sizes->groups * bytes;
     const float *const scale = scales + first * RAOT_GROUP_COLUMNS;
     const int8_t *const from = left + first * RAOT_DSP_GROUP;
     const int8_t *const to = from + count * RAOT_DSP_GROUP;
-    const float *const end = sums + (sizes->columns + 3) / 4 * 4;
+    const float *const end = sums + (sizes->columns + together - 1) / together * together;
     const float *const panel =
         sizes->columns < RAOT_GROUP_COLUMNS ? end : sums + RAOT_GROUP_COLUMNS;
     uint32_t pairs[RAOT_DSP_GROUPS * RAOT_DSP_PAIRS];
@@ -183,16 +245,16 @@ raot_dot_row_dsp(const int32_t bits, const int32_t blocks, float *sums, const in
     }
     if (blocks != 0 && bits == 8) {
         raot_dot_scaled_pairs_q8(pairs, from, to, own + first);
-        raot_dot_block_q8(sums, pairs, block, scale, last, panel, skip, back, pairs, first, end,
-                          next);
+        raot_dot_block_q8(sums, pairs, block, other, scale, last, pairs, first, skip,
+                          sizes->groups * bytes, back, panel, end, next);
     } else if (blocks != 0) {
         raot_dot_scaled_pairs_q4(pairs, from, to, own + first);
         raot_dot_block_q4(sums, pairs, block, scale, last, panel, skip, back, pairs, first, end,
                           next);
     } else if (bits == 8) {
         raot_dot_pairs_q8(pairs, from, to, own);
-        raot_dot_group_q8(sums, pairs, block, scale, last, panel, skip, back, pairs, first, end,
-                          next);
+        raot_dot_group_q8(sums, pairs, block, other, scale, last, pairs, first, skip,
+                          sizes->groups * bytes, back, panel, end, next);
     } else {
         raot_dot_pairs_q4(pairs, from, to, own);
         raot_dot_group_q4(sums, pairs, block, scale, last, panel, skip, back, pairs, first, end,
