@@ -17,7 +17,8 @@
  * On Cortex-M with a single-precision FPU, assembly keeps 2 x 8 or 1 x 16 sums in registers, and
  * one instruction loads eight elements of the matrix, for both rows. The last columns are a block
  * that ends at the last one, whose first sums are computed twice. In panels, an address moves with
- * the load, and blocks of one row have eight sums.
+ * the load, and blocks of one row have eight sums. Of many columns, two rows take eight steps at a
+ * time, whose addresses move with the loads, too, and sums wait in the result.
  */
 #ifndef RAOT_MULTIPLY_ROWS_H
 #define RAOT_MULTIPLY_ROWS_H
@@ -157,11 +158,85 @@ RAOT_PANEL_ROWS_1(raot_rounded_row_panels_f32, RAOT_ROWS_ROUNDED)
 RAOT_ROWS_2(raot_two_row_panels_f32, RAOT_ROWS_PANEL_PAIR, RAOT_ROWS_FMA, "0", "mov r2, r6\n")
 RAOT_ROWS_2(raot_rounded_two_row_panels_f32, RAOT_ROWS_PANEL_HALVES, RAOT_ROWS_ROUNDED, "0",
             "mov r2, r6\n")
+
+/*
+ * Eight steps of two rows, for some blocks of eight columns.
+ *
+ *     s0 to s15           sums
+ *     s16 to s23          right operand
+ *     s24 to s31          four steps of the left operand, a row after the other
+ *     r0, r11             result
+ *     r1                  zeros
+ *     r2 to r8, r10       right operand at each step
+ *     r12                 remaining blocks
+ *     [sp], lr            steps of the left operand: the first four, the last four
+ *     [sp, #64]           saved registers
+ *     [sp, #160]          argument: bytes from a step of the right operand to the next
+ *     [sp, #164]          argument: bytes from one row of the result to the next
+ *     [sp, #168]          argument: blocks
+ *     [sp, #172]          argument: 16 zeros
+ */
+#define RAOT_ROWS_EIGHT_STEPS(NAME, BEGIN) \
+    RAOT_NAKED static void NAME( \
+        RAOT_ARGUMENT float *to, RAOT_ARGUMENT const float *left, \
+        RAOT_ARGUMENT const float *right, RAOT_ARGUMENT int32_t left_row, \
+        RAOT_ARGUMENT int32_t right_row, RAOT_ARGUMENT int32_t to_row, \
+        RAOT_ARGUMENT int32_t blocks, RAOT_ARGUMENT const float *zeros) \
+    { \
+        __asm__ volatile( \
+            "push {r4-r8, r10, r11, lr}\n vpush {d8-d15}\n sub sp, #64\n add r3, r1\n" \
+            "vldmia r1!, {s0-s3}\n vldmia r3!, {s4-s7}\n vldmia r1, {s8-s11}\n" \
+            "vldmia r3, {s12-s15}\n mov r1, sp\n vstmia r1, {s0-s15}\n add lr, r1, #32\n" \
+            "ldrd r10, r11, [sp, #160]\n ldrd r12, r1, [sp, #168]\n add r3, r2, r10\n" \
+            "add r4, r3, r10\n add r5, r4, r10\n add r6, r5, r10\n add r7, r6, r10\n" \
+            "add r8, r7, r10\n add r10, r8\n add r11, r0\n" \
+            "1: vldmia sp, {s24-s31}\n" BEGIN \
+            RAOT_ROWS_PAIR_BY("vldmia r2!, {s16-s23}\n", RAOT_ROWS_FMA, s24, s28) \
+            RAOT_ROWS_PAIR_BY("vldmia r3!, {s16-s23}\n", RAOT_ROWS_FMA, s25, s29) \
+            RAOT_ROWS_PAIR_BY("vldmia r4!, {s16-s23}\n", RAOT_ROWS_FMA, s26, s30) \
+            RAOT_ROWS_PAIR_BY("vldmia r5!, {s16-s23}\n", RAOT_ROWS_FMA, s27, s31) \
+            "vldmia lr, {s24-s31}\n" \
+            RAOT_ROWS_PAIR_BY("vldmia r6!, {s16-s23}\n", RAOT_ROWS_FMA, s24, s28) \
+            RAOT_ROWS_PAIR_BY("vldmia r7!, {s16-s23}\n", RAOT_ROWS_FMA, s25, s29) \
+            RAOT_ROWS_PAIR_BY("vldmia r8!, {s16-s23}\n", RAOT_ROWS_FMA, s26, s30) \
+            RAOT_ROWS_PAIR_BY("vldmia r10!, {s16-s23}\n", RAOT_ROWS_FMA, s27, s31) \
+            "subs r12, #1\n vstmia r0!, {s0-s7}\n vstmia r11!, {s8-s15}\n bne 1b\n" \
+            "add sp, #64\n vpop {d8-d15}\n pop {r4-r8, r10, r11, pc}\n"); \
+    }
+RAOT_ROWS_EIGHT_STEPS(raot_two_row_first_steps_f32, "vldmia r1, {s0-s15}\n")
+RAOT_ROWS_EIGHT_STEPS(raot_two_row_next_steps_f32, "vldmia r0, {s0-s7}\n vldmia r11, {s8-s15}\n")
+#define RAOT_ROWS_MANY 6 /* blocks */
 /* clang-format on */
 
 #if defined(__clang__)
 #pragma clang diagnostic pop
 #endif
+
+static const float raot_rows_zeros[16] = {0};
+
+/* Blocks of eight columns of two rows. */
+__attribute__((unused)) static void raot_two_rows_f32(float *to, const float *left,
+                                                      const float *right, int32_t depth,
+                                                      int32_t left_bytes, int32_t right_row,
+                                                      int32_t to_bytes, int32_t blocks)
+{
+    const int32_t right_bytes = right_row * (int32_t)sizeof(float);
+    const int32_t alone = blocks < RAOT_ROWS_MANY ? depth : depth % 8;
+
+    if (alone > 0 || depth <= 0) {
+        raot_two_row_blocks_f32(to, left, right, alone, left_bytes, right_bytes, to_bytes, blocks,
+                                raot_rows_zeros, 0);
+    }
+    for (int32_t k = alone; k < depth; k += 8) {
+        if (k == 0) {
+            raot_two_row_first_steps_f32(to, left, right, left_bytes, right_bytes, to_bytes, blocks,
+                                         raot_rows_zeros);
+        } else {
+            raot_two_row_next_steps_f32(to, left + k, right + k * right_row, left_bytes,
+                                        right_bytes, to_bytes, blocks, raot_rows_zeros);
+        }
+    }
+}
 
 /* The columns of one or two rows that are blocks of 16 or 8; returns how many are left. */
 __attribute__((unused)) static int32_t raot_row_columns_f32(int32_t rounded, float *to,
@@ -170,7 +245,7 @@ __attribute__((unused)) static int32_t raot_row_columns_f32(int32_t rounded, flo
                                                             int32_t depth, int32_t left_row,
                                                             int32_t right_row)
 {
-    static const float zeros[16] = {0};
+    const float *const zeros = raot_rows_zeros;
     const int32_t width = rows == 2 ? (int32_t)8 : 16;
     const int32_t left_bytes = left_row * (int32_t)sizeof(float);
     const int32_t right_bytes = right_row * (int32_t)sizeof(float);
@@ -186,8 +261,8 @@ __attribute__((unused)) static int32_t raot_row_columns_f32(int32_t rounded, flo
             raot_rounded_two_row_blocks_f32(to + first, left, right + first, depth, left_bytes,
                                             right_bytes, to_bytes, blocks, zeros, 0);
         } else if (rows == 2) {
-            raot_two_row_blocks_f32(to + first, left, right + first, depth, left_bytes, right_bytes,
-                                    to_bytes, blocks, zeros, 0);
+            raot_two_rows_f32(to + first, left, right + first, depth, left_bytes, right_row,
+                              to_bytes, blocks);
         } else if (rounded != 0) {
             raot_rounded_row_blocks_f32(to + first, left, right + first, depth, left_bytes,
                                         right_bytes, to_bytes, blocks, zeros, 0);
