@@ -36,6 +36,16 @@
     "add r3, r10, r3, lsl #23\n add r8, r10, r8, lsl #23\n vmov " n0 ", " n1 ", r3, r8\n" \
     RAOT_VFP_FMA n0 ", " n0 ", " x0 "\n" RAOT_VFP_FMA n1 ", " n1 ", " x1 "\n" \
     "vadd.f32 s28, s28, " n0 "\n vadd.f32 s28, s28, " n1 "\n"
+/* The ends of two halves of the elements, which do not wait for each other. */
+#define RAOT_SOFTMAX_ENDS_OF_FOUR(a, b, c, d) \
+    "vmaxnm.f32 s16, s16, " #a "\n vminnm.f32 s17, s17, " #a "\n" \
+    "vmaxnm.f32 s18, s18, " #b "\n vminnm.f32 s19, s19, " #b "\n" \
+    "vmaxnm.f32 s16, s16, " #c "\n vminnm.f32 s17, s17, " #c "\n" \
+    "vmaxnm.f32 s18, s18, " #d "\n vminnm.f32 s19, s19, " #d "\n"
+/* Four elements, divided by the sum (s16). */
+#define RAOT_SOFTMAX_DIVIDED(a, b, c, d) \
+    "vdiv.f32 " #a ", " #a ", s16\n vdiv.f32 " #b ", " #b ", s16\n" \
+    "vdiv.f32 " #c ", " #c ", s16\n vdiv.f32 " #d ", " #d ", s16\n"
 /* clang-format on */
 
 /* The greatest and the least of four elements for each block, if they are beyond those given. */
@@ -43,17 +53,22 @@ __attribute__((noinline, unused)) static void raot_softmax_range(const float *fr
                                                                  float ends[2])
 {
 #if defined(RAOT_SOFTMAX_ENDS)
-    __asm__ volatile("vldmia %[ends], {s4-s5}\n"
-                     "1: vldmia %[from]!, {s0-s3}\n"
-                     "vmaxnm.f32 s4, s4, s0\n vminnm.f32 s5, s5, s0\n"
-                     "vmaxnm.f32 s4, s4, s1\n vminnm.f32 s5, s5, s1\n"
-                     "vmaxnm.f32 s4, s4, s2\n vminnm.f32 s5, s5, s2\n"
-                     "subs %[blocks], #1\n"
-                     "vmaxnm.f32 s4, s4, s3\n vminnm.f32 s5, s5, s3\n"
-                     "bne 1b\n vstmia %[ends], {s4-s5}\n"
-                     : [from] "+r"(from), [blocks] "+r"(blocks)
-                     : [ends] "r"(ends)
-                     : "s0", "s1", "s2", "s3", "s4", "s5", "memory", "cc");
+    /* clang-format off */
+    __asm__ volatile(
+        "vldmia %[ends], {s16-s17}\n vldmia %[ends], {s18-s19}\n subs %[blocks], #4\n blt 2f\n"
+        "1: vldmia %[from]!, {s0-s15}\n"
+        RAOT_SOFTMAX_ENDS_OF_FOUR(s0, s1, s2, s3) RAOT_SOFTMAX_ENDS_OF_FOUR(s4, s5, s6, s7)
+        RAOT_SOFTMAX_ENDS_OF_FOUR(s8, s9, s10, s11) RAOT_SOFTMAX_ENDS_OF_FOUR(s12, s13, s14, s15)
+        "subs %[blocks], #4\n bge 1b\n"
+        "2: adds %[blocks], #4\n beq 4f\n"
+        "3: vldmia %[from]!, {s0-s3}\n" RAOT_SOFTMAX_ENDS_OF_FOUR(s0, s1, s2, s3)
+        "subs %[blocks], #1\n bne 3b\n"
+        "4: vmaxnm.f32 s16, s16, s18\n vminnm.f32 s17, s17, s19\n vstmia %[ends], {s16-s17}\n"
+        : [from] "+r"(from), [blocks] "+r"(blocks)
+        : [ends] "r"(ends)
+        : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12", "s13",
+          "s14", "s15", "s16", "s17", "s18", "s19", "memory", "cc");
+    /* clang-format on */
 #else
     float most = ends[0];
     float least = ends[1];
@@ -96,14 +111,22 @@ __attribute__((noinline, unused)) static float raot_softmax_powers(float *values
 __attribute__((noinline, unused)) static void raot_softmax_quotients(float *values, int32_t blocks,
                                                                      const float *total)
 {
-    __asm__ volatile("vldr s4, [%[total]]\n"
-                     "1: vldmia %[values], {s0-s3}\n"
-                     "vdiv.f32 s0, s0, s4\n vdiv.f32 s1, s1, s4\n vdiv.f32 s2, s2, s4\n"
-                     "subs %[blocks], #1\n vdiv.f32 s3, s3, s4\n"
-                     "vstmia %[values]!, {s0-s3}\n bne 1b\n"
-                     : [values] "+r"(values), [blocks] "+r"(blocks)
-                     : [total] "r"(total)
-                     : "s0", "s1", "s2", "s3", "s4", "memory", "cc");
+    /* clang-format off */
+    __asm__ volatile(
+        "vldr s16, [%[total]]\n subs %[blocks], #4\n blt 2f\n"
+        "1: vldmia %[values], {s0-s15}\n"
+        RAOT_SOFTMAX_DIVIDED(s0, s1, s2, s3) RAOT_SOFTMAX_DIVIDED(s4, s5, s6, s7)
+        RAOT_SOFTMAX_DIVIDED(s8, s9, s10, s11) RAOT_SOFTMAX_DIVIDED(s12, s13, s14, s15)
+        "subs %[blocks], #4\n vstmia %[values]!, {s0-s15}\n bge 1b\n"
+        "2: adds %[blocks], #4\n beq 4f\n"
+        "3: vldmia %[values], {s0-s3}\n" RAOT_SOFTMAX_DIVIDED(s0, s1, s2, s3)
+        "subs %[blocks], #1\n vstmia %[values]!, {s0-s3}\n bne 3b\n"
+        "4:\n"
+        : [values] "+r"(values), [blocks] "+r"(blocks)
+        : [total] "r"(total)
+        : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12", "s13",
+          "s14", "s15", "s16", "memory", "cc");
+    /* clang-format on */
 }
 
 /* Returns 0, with nothing written, where an element is far below the peak. */
