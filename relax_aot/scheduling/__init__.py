@@ -37,6 +37,7 @@ from relax_aot.scheduling.passes import (
     channels_last,
     expanded_rows,
     float_channels_last,
+    float_lines,
     fma,
     fractions,
     function_strips,
@@ -114,6 +115,7 @@ def schedule(
     unsplit = module.kernel_table
     module = partial_sums.run(fractions.run(module, target), target)
     module = index_scans.run(function_strips.run(module, target), target)
+    module = float_lines.run(module, target)
     module = register_blocks.run(module, target, work)
     if small:
         module = unify_kernels.run(module, target)

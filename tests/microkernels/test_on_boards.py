@@ -25,6 +25,7 @@ from relax_aot.microkernels import (
     dsp_pairs,
     functions,
     groups,
+    lines,
     multiply_half,
     mve,
     outside,
@@ -51,8 +52,9 @@ BOARDS = {
                    *groups.SPLITS, *groups.PART_PRODUCTS,
                    *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS,
                    *rows.MICRO_KERNELS, *byte_rows.MICRO_KERNELS, *multiply_half.MICRO_KERNELS,
+                   *lines.MICRO_KERNELS,
                    *(k for k in mve.MICRO_KERNELS if k.header == "quantize_lines.h")),
-    "mps2-an500": (*softmax.MICRO_KERNELS, *rows.MICRO_KERNELS,
+    "mps2-an500": (*softmax.MICRO_KERNELS, *rows.MICRO_KERNELS, *lines.MICRO_KERNELS,
                    *(k for k in functions.MICRO_KERNELS
                      if k.name == functions.FUNCTIONS["sigmoid"])),
 }  # fmt: skip

@@ -32,6 +32,7 @@
 #include "image_weights.h"
 #include "raot/check.h"
 #include "raot/function.h"
+#include "raot/lines_f32.h"
 #include "raot/math.h"
 #include "raot/multiply.h"
 #include "raot/profile.h"
@@ -436,19 +437,18 @@ RAOT_NOINLINE static void conv_add_heat(int32_t batch, int32_t height, int32_t w
                               (width + 1) / 2 * (i3_panel * 32 / ((width + 1) / 2))],
                     sums);
                 for (int32_t r = 0; r < 4; r++) {
-                    for (int32_t c = 0; c < width_2; c++) {
-                        heat[((i0 * 8 + i1_tile * 4 + r) * ((height + 3) / 4) +
-                              (c + i3_panel * 32) / ((width + 1) / 2)) *
-                                 ((width + 1) / 2) +
-                             c + i3_panel * 32 -
-                             (c + i3_panel * 32) / ((width + 1) / 2) * ((width + 1) / 2)] =
-                            sums[r * 32 + c] +
-                            heat[((i0 * 8 + i1_tile * 4 + r) * ((height + 3) / 4) +
-                                  (c + i3_panel * 32) / ((width + 1) / 2)) *
-                                     ((width + 1) / 2) +
-                                 c + i3_panel * 32 -
-                                 (c + i3_panel * 32) / ((width + 1) / 2) * ((width + 1) / 2)];
-                    }
+                    raot_line_sum_f32(&heat[((i0 * 8 + i1_tile * 4 + r) * ((height + 3) / 4) +
+                                             i3_panel * 32 / ((width + 1) / 2)) *
+                                                ((width + 1) / 2) +
+                                            i3_panel * 32 -
+                                            (width + 1) / 2 * (i3_panel * 32 / ((width + 1) / 2))],
+                                      &sums[r * 32],
+                                      &heat[((i0 * 8 + i1_tile * 4 + r) * ((height + 3) / 4) +
+                                             i3_panel * 32 / ((width + 1) / 2)) *
+                                                ((width + 1) / 2) +
+                                            i3_panel * 32 -
+                                            (width + 1) / 2 * (i3_panel * 32 / ((width + 1) / 2))],
+                                      width_2);
                 }
             }
         }
