@@ -137,6 +137,13 @@ def test_each_version_of_the_changelog_has_its_headings_once_and_in_order() -> N
         assert headings == [name for name in ("Added", "Changed", "Fixed") if name in headings]
 
 
+def test_each_decision_has_a_number_of_its_own() -> None:
+    pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    numbers = [page.name.split("-")[0] for page in pages]
+    assert not {number for number in numbers if numbers.count(number) > 1}
+    assert not [page.name for page in pages if title_of(page).split(":")[0] != page.name[:4]]
+
+
 def test_the_list_of_pages_has_every_page_by_its_title() -> None:
     links = re.findall(r"\[([^]]+)\]\(([^)]+)\)", (DOCS / "README.md").read_text(encoding="utf-8"))
     listed = {target: title for title, target in links}
