@@ -53,6 +53,7 @@ WINDOWS = """
 PLACE = "{stride}*i + {apart}*k - {before}, {stride}*j + {apart}*l - {before}"
 FORMS = {
     "channels": ("h, w, 2", "{place}, c", "{high}, {wide}, 33", "i, j, f"),
+    "planar": ("10, h, w", "c, {place}", "{high}, {wide}, 33", "i, j, f"),
     "depthwise": ("h, w, 65", "{place}, f", "{high}, {wide}, 65", "i, j, f"),
     "gathered": ("65, h, w", "f, {place}", "{high}, {wide}, 65", "i, j, f"),
     "planes": ("65, h, w", "f, {place}", "65, {high}, {wide}", "f, i, j"),
@@ -62,15 +63,15 @@ FORMS = {
 
 def windows(form: str, stride: int, apart: int, taps: int) -> Module:
     """Convolutions of windows of `taps` x `taps`, whose borders are as wide as half of a window."""
-    before, deep = apart * (taps // 2), form == "channels"
+    before, deep = apart * (taps // 2), {"channels": 2, "planar": 10}.get(form, 0)
     extent = "({0} - 1) // {1} + 1"
     sizes = {"high": extent.format("h", stride), "wide": extent.format("w", stride)}
     place = PLACE.format(stride=stride, apart=apart, before=before)
     axes = [f"b, {part}".format(**sizes) for part in FORMS[form][::2]]
     image, result = (f"n, {part}".format(place=place) for part in FORMS[form][1::2])
-    inner = f"for c in 0..2 {{\n sum = fma(%x[{image}], %w[f, k, l, c], sum)\n }}"
+    inner = f"for c in 0..{deep} {{\n sum = fma(%x[{image}], %w[f, k, l, c], sum)\n }}"
     text = WINDOWS.format(
-        filters=33 if deep else 65, depth=2 if deep else 1, taps=taps, at=result,
+        filters=33 if deep else 65, depth=deep or 1, taps=taps, at=result,
         image=axes[0], result=axes[1], **sizes,
         stride=stride, apart=apart, before=before, near=apart - 1,
         sum=inner if deep else f"sum = fma(%x[{image}], %w[f, k, l, 0], sum)",
@@ -102,6 +103,8 @@ def test_windows_keep_the_bits_of_the_plain_loops(
     assert any(isinstance(s, Micro) for s in walk(tiled.body))
     few = form == "channels" and taps < 5 and apart == 1  # results at corners
     in_place = form == "depthwise" or few
+    copied = any(isinstance(s, Micro) and s.name == "raot_transpose_f32" for s in walk(tiled.body))
+    assert copied or form != "planar"
     assert any(buffer.name == "strip" for buffer in tiled.scratch) != in_place
     rng = np.random.default_rng(stride + apart)
     for b, h, w in ((1, 1, 1), (2, 2, 3), (1, 7, 6), (1, 3, 30), (1, 6, 35)):

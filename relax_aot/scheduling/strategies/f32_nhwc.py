@@ -50,11 +50,13 @@ MOST_SUMS = 1024
 """Sums of a depthwise convolution that are computed together, at most."""
 VECTOR = 16
 """Filters that fill vectors."""
+BLOCK = 8
+"""Channels whose pixels a micro-kernel copies."""
 STRIP_BYTES = 1 << 14
 """A strip is larger only where a line of windows is."""
 GATHERED_BYTES = 1 << 16
-"""The same of a depthwise convolution, whose image has its channels elsewhere: lines that windows
-share are gathered for each strip."""
+"""The same where an image has its channels elsewhere, and of a depthwise convolution: lines that
+windows share are gathered for each strip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,8 @@ class _Strip:
         one = wide * prod(loop.stop.constant for loop in inner) * DType.F32.bytes
         high = greatest(roles.lines.positions, w.bounds)
 
-        room = STRIP_BYTES if roles.dense else GATHERED_BYTES
+        near = not inner or stride(found.left, inner[-1].variable) == 1
+        room = STRIP_BYTES if roles.dense and near else GATHERED_BYTES
 
         def fits(lines: int, most: int) -> bool:
             return covered(roles.lines, Dim.of(lines)).constant * one <= most
@@ -278,6 +281,8 @@ class _Strip:
             for lp in self.inner
         ]
         near = stride(image, self.inner[-1].variable) == 1 if self.inner else True
+        if inside and not near and count is None and self._transposes(row, top, begin, end):
+            return
         with w.nest([pixel, *inner] if near or not inside else [*inner, pixel]):
             names = [Dim.of(loop.variable) for loop in inner]
             value: Expr = Lit(0.0, DType.F32)
@@ -289,6 +294,28 @@ class _Strip:
                 index[pixels.dimension] = Dim.of(pixel.variable) - pixels.before
                 value = Load(image.buffer, tuple(index))
             w.add(Store(self.buffer, (row, Dim.of(pixel.variable), *names), value))
+
+    def _transposes(self, row: Dim, top: Dim, begin: Dim, end: Dim) -> bool:
+        """Whether a micro-kernel copies the pixels of a line, contiguous in each channel."""
+        w, image, (lines, pixels) = self.w, self.found.left, self.roles.axes
+        if len(self.inner) != 1 or image.dtype is not DType.F32 or pixels.step != 1:
+            return False
+        (deep,) = self.inner
+        step = stride(image, deep.variable)
+        if step is None or not prove_le(end - begin, step, w.bounds):
+            return False
+        if deep.stop.constant < BLOCK:
+            return False
+        index = list(moved(image, {deep.variable: ZERO}).index)
+        if lines.dimension >= 0:
+            index[lines.dimension] = top + row
+        index[pixels.dimension] = begin - pixels.before
+        w.micro(
+            "raot_transpose_f32", to=Load(self.buffer, (row, begin, ZERO)),
+            x=Load(image.buffer, tuple(index)), rows=deep.stop, columns=end - begin,
+            row_step=step, to_step=deep.stop,
+        )  # fmt: skip
+        return True
 
     def left(self, line: Dim, pixel: Dim) -> _Left:
         """The windows of positions from one on, as the left operand of a tile."""
