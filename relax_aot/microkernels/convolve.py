@@ -10,7 +10,7 @@ COLUMNS = 32
 """RAOT_TILE_COLUMNS: filters that a panel of packed weights holds."""
 
 COMMON = {
-    "scratch": "", "taps": "y in 0..line_taps, x in 0..pixel_taps",
+    "scratch": "", "tile": "0", "taps": "y in 0..line_taps, x in 0..pixel_taps",
     "add": "if inside {\nsum = fma(%image[$pixel], %weights[$weight], sum)\n}",
 }  # fmt: skip
 NCHW = {
@@ -37,6 +37,7 @@ FAMILY = (
         **NCHW, **DENSE, "name": "raot_convolve_nchw_f32", "loops": "c in 0..channels, $taps",
         "add": "sum = fma(select(inside, %image[$pixel], 0.0:f32), %weights[$weight], sum)",
         "weights": "filters, channels, line_taps, pixel_taps", "weight": "f, c, y, x",
+        "tile": "4..~32 by 4",
         "scratch": "scratch (%panel: f32[(1 - dense) * channels * line_taps * pixel_taps * tile])",
     },
     {
@@ -66,7 +67,7 @@ MICRO_KERNELS = tuple(
         line_taps ~1 | 3 | 4, pixel_taps ~1 | 3, line_step 1..~2, pixel_step 1..~2,
         line_pad 0..line_taps // 2, pixel_pad 0..pixel_taps // 2,
         line_apart 1..~2, pixel_apart 1..$apart, low ~-128 | 0,
-        high ~32640 | 16576, starts 0..1, adds 0..1, dense 0, tile 4..~32 by 4
+        high ~32640 | 16576, starts 0..1, adds 0..1, dense ~0, tile $tile
         kernel @$name(
           %image: f32[$image], %weights: f32[$weights], %start: f32[starts * filters],
           %other: f32[adds * filters * out_lines * out_pixels]
