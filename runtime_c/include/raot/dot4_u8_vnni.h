@@ -10,6 +10,10 @@
 #include "copy.h"
 #include "dot_lanes.h"
 
+#if !defined(RAOT_DOTS_HIGH)
+#error "dot4_u8.h includes this where dot_lanes.h has VPDPBUSD"
+#endif
+
 /* Vectors per row where there are one or two rows. */
 #define RAOT_DOT4_U8_MANY 4
 
