@@ -88,7 +88,7 @@ static inline void raot_lanes_store(float *to, raot_lanes value)
 
 static inline raot_lanes raot_lanes_some(const float *from, int32_t count)
 {
-    return _mm512_maskz_loadu_ps((__mmask16)(((uint32_t)1 << count) - 1u), from);
+    return _mm512_maskz_loadu_ps((__mmask16)((uint32_t)0xffffu >> (16 - count)), from);
 }
 
 static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
