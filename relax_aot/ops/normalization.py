@@ -156,7 +156,11 @@ RMS_NORM = Op(
 
 
 def _channel_conditions(x: TensorType, *rest: TensorType | None, **_attrs: Any) -> list[Condition]:
-    return [must_equal(t.shape[0], x.shape[1], "channels") for t in rest if t is not None]
+    given = [t for t in rest if t is not None]
+    require(x.rank >= 2, f"a normalization over channels does not take {x}")
+    for t in given:
+        require(t.rank == 1, f"a normalization needs a number for each channel, got {t}")
+    return [must_equal(t.shape[0], x.shape[1], "channels") for t in given]
 
 
 def _batch_lower(
@@ -212,8 +216,9 @@ BATCH_NORM = Op(
 def _group_conditions(
     x: TensorType, *rest: TensorType | None, groups: int | Dim, **attrs: Any
 ) -> list[Condition]:
+    channels = _channel_conditions(x, *rest)
     size = must_equal(_each(x.shape[1], groups) * groups, x.shape[1], "groups of channels")
-    return [size, *_channel_conditions(x, *rest)]
+    return [size, *channels]
 
 
 def _each(channels: Dim, groups: int | Dim) -> Dim:

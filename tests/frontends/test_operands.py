@@ -40,6 +40,15 @@ REFUSED = {
         "'num_groups' is 0",
     ),
     "channels": (17, "float[1, 4, 3] x", "LRN <size = -1> (x)", "'size' is -1"),
+    "chosen": (17, "float[4] x, bool c", "Compress(x, c)", "condition of a Compress is bool"),
+    "bias": (
+        17, "float[1, 4, 3] x, float[4] w, float b", "InstanceNormalization(x, w, b)",
+        "a number for each channel",
+    ),
+    "scale": (
+        21, "float[4] x, float[1, 4, 3] w", "GroupNormalization <num_groups = 2> (x, w, w)",
+        "does not take f32",
+    ),
     "window": (17, "float[1, 9, 1] x, float w", "STFT(x, k, w)", "a window of f32"),
     "units": (
         17, "float[4, 1, 3] x, float[1, 6, 3] w, float[1, 6, n] r", "GRU(x, w, r)",
@@ -59,6 +68,7 @@ SIZES = {
     "DepthToSpace <blocksize = {}> (x)": -2,
     "SpaceToDepth <blocksize = {}> (x)": -1,
     "ConvTranspose <group = {}> (x, w)": 0,
+    "DeformConv <offset_group = {}> (x, w, x)": 0,
     "ConvTranspose <output_padding = [{}, 0]> (x, w)": -1,
 }
 """Nodes, and a number that they do not take."""

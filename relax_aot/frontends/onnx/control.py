@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.refusals import Refused
 from relax_aot.inference.branch_sizes import narrowed, runs_of
@@ -19,6 +20,8 @@ def _if(node: Node) -> Results:
     condition = node.arg(0)
     graphs = {side: node.required(f"{side}_branch") for side in ("then", "else")}
     known = node.builder.known(condition)
+    if condition.type.elements == 0:
+        raise ModelError(f"the condition of an If is {condition.type}")
     truth = None if known is None else known.reshape(-1)[0]
     if isinstance(truth, bool | int):
         return node.import_graph(graphs["then" if truth else "else"], node.builder, node.scope)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from math import prod
 
+from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import ONE, Dim, dim_min, simplify
@@ -49,6 +50,8 @@ def _filling(node: Node, x: Var) -> object:
 def _compress(node: Node) -> Results:
     """The elements where the condition holds; it may be shorter than the axis."""
     x, chosen = node.arg(0), node.arg(1)
+    if chosen.type.rank != 1:
+        raise ModelError(f"the condition of a Compress is {chosen.type}")
     axis = 0
     if node.has("axis"):
         axis = normal_axis(int(node.attr("axis")), x.type.rank)

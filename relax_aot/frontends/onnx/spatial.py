@@ -18,6 +18,7 @@ def _deform_conv(node: Node) -> Results:
     x, w, offset, mask = node.arg(0), node.arg(1), node.arg(2), node.optional(4)
     kernel, group = w.type.shape[2:], int(node.attr("group", 1))
     shared = int(node.attr("offset_group", 1))
+    node.require_numbers(1, group=[group], offset_group=[shared])
     window = windows(node, x, kernel)
     node.require_equal(x.type.shape[1], w.type.shape[1] * group, "the channels of a DeformConv")
     columns = node.emit(
