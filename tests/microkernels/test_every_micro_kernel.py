@@ -15,7 +15,7 @@ from platform import machine
 import numpy as np
 import pytest
 
-from relax_aot.microkernels import all_micro_kernels, dot2, dot4, groups
+from relax_aot.microkernels import all_micro_kernels, dot2, dot4, groups, store
 from relax_aot.resources import data_dir
 from tests.microkernels.calls import Called, differences, emulated, in_process, source
 from tests.microkernels.samples import Sample, sample
@@ -96,9 +96,19 @@ def test_c_on_arm_matrices(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strips", [(), STRIPS])
 def test_c_with_avx2_alone(strips: tuple[str, ...]) -> None:
     """Hosts with AVX-512 have another form of these. Strips of 32 steps end inside of groups."""
-    call = in_process(groups.MICRO_KERNELS, ("-O2", "-mavx2", "-mfma", *strips))
-    for kernel in groups.MICRO_KERNELS:
+    kernels = (*groups.MICRO_KERNELS, *store.MICRO_KERNELS)
+    call = in_process(kernels, ("-O2", "-mavx2", "-mfma", *strips))
+    for kernel in kernels:
         assert not differences(kernel, samples(kernel.name)[:EMULATED], call)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(machine() != "x86_64", reason="instructions of x86-64")
+def test_stored_tiles_with_fma_alone() -> None:
+    """Their sums are in memory, with the same bits."""
+    call = in_process(store.MICRO_KERNELS, ("-O2", "-mfma"))
+    for kernel in store.MICRO_KERNELS:
+        assert not differences(kernel, samples(kernel.name), call)
 
 
 @pytest.mark.slow
