@@ -34,16 +34,20 @@ LOADS = micro_kernels(
     }}""",
     ORDERS, SIDES, HALVES,
 )  # fmt: skip
+STEPS: Parameters = {"steps": ("16", "8"), "left_each": ("8", "4"), "right_each": ("4", "2")}
+"""Of a product, and the elements of a lane."""
 PRODUCTS = micro_kernels(
     "mma.cuh",
-    f"""sums_row 4..~12 by 4, left_row 8..~24 by 8, right_row 4..~12 by 4
-    kernel @raot_mma_m16n8k16_$T(
-      %left: $T[{LANES - 1} * left_row + 8], %right: $T[{LANES - 1} * right_row + 4]
+    f"""sums_row 4..~12 by 4, left_row $left_each..~24 by $left_each,
+    right_row $right_each..~12 by $right_each
+    kernel @raot_mma_m16n8k${{steps}}_$T(
+      %left: $T[{LANES - 1} * left_row + $left_each],
+      %right: $T[{LANES - 1} * right_row + $right_each]
     ) -> (%sums: f32[{LANES - 1} * sums_row + 4]) {{
       for r in 0..16, c in 0..8 {{
         let sum = sums_row * (r % 8 * 4 + c // 2) + c % 2 + r // 8 * 2
         local total: f32 = %sums[sum]
-        for k in 0..16 {{
+        for k in 0..$steps {{
           let a = left_row * (r % 8 * 4 + k % 8 // 2) + k % 2 + r // 8 * 2 + k // 8 * 4
           let b = right_row * (c * 4 + k % 8 // 2) + k % 2 + k // 8 * 2
           total = fma(cast(%left[a], f32, wrap), cast(%right[b], f32, wrap), total)
@@ -51,8 +55,8 @@ PRODUCTS = micro_kernels(
         %sums[sum] = total
       }}
     }}""",
-    HALVES,
-)
+    STEPS, HALVES,
+)  # fmt: skip
 WIDTHS: Parameters = {"width": ("8", "4", "2"), "of": ("", "4", "2")}
 FLOATS: Parameters = {"T": ("f32",)}
 COPY = """count 0..$width, ahead 0..~64 by $width, near 0..~32 by $width, far 0..~64 by $width

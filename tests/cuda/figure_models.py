@@ -131,6 +131,13 @@ CAUSAL_FLOATS = FLOATS.replace(
     """%sums: f32[4, n, n] = matmul(%a, %b)
   %scores: f32[4, n, n] = attention_mask(%sums) {right=0}""",
 )
+WINDOW_FLOATS = CAUSAL_FLOATS.replace("right", "left=256, right")
+MASKED_FLOATS = FLOATS.replace("%v: f16[4, n, 64])", "%v: f16[4, n, 64], %mask: f32[n, n])")
+MASKED_FLOATS = MASKED_FLOATS.replace(
+    "%scores: f32[4, n, n] = matmul(%a, %b)",
+    """%sums: f32[4, n, n] = matmul(%a, %b)
+  %scores: f32[4, n, n] = add(%sums, %mask)""",
+)
 CHOSEN_FLOATS = FLOATS.replace("%v: f16[4, n, 64])", "%v: f16[4, n, 64], %seen: bool[n, n])")
 CHOSEN_FLOATS = CHOSEN_FLOATS.replace(
     "%scores: f32[4, n, n] = matmul(%a, %b)",

@@ -42,6 +42,7 @@ from tests.cuda.figure_models import (
     LINEAR,
     MADE,
     MASKED,
+    MASKED_FLOATS,
     MASKED_SUMS,
     PIXEL_ROWS,
     POINTS,
@@ -51,6 +52,7 @@ from tests.cuda.figure_models import (
     TRANSPOSED,
     WIDE,
     WINDOW,
+    WINDOW_FLOATS,
     grouped,
     heads,
     packed_weights,
@@ -316,6 +318,18 @@ SUBJECTS = {
     "attention of floats from f16, keys chosen by a mask": Subject(
         CHOSEN_FLOATS, None, attends, 0.125
     ),
+    **{
+        f"attention of floats from f16, head size {size}{what}": Subject(
+            text.replace("64", str(size)), None, attends, 0.125
+        )
+        for size in (16, 32)
+        for what, text in (
+            (", causal", CAUSAL_FLOATS),
+            (", over a window", WINDOW_FLOATS),
+            (", keys chosen by a mask", CHOSEN_FLOATS),
+            (", masked", MASKED_FLOATS),
+        )
+    },
     "product f16": Subject(matmul("f16", "k, j"), matrix_product, mostly_hmma, every=True),
     "product f16, weights by columns": Subject(
         matmul("f16", "j, k"), matrix_product, mostly_hmma, every=True

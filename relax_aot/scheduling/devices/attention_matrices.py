@@ -66,6 +66,7 @@ from relax_aot.scheduling.devices.attention_operands import (
     divisor_of,
     queries_of_blocks,
 )
+from relax_aot.scheduling.devices.attention_peaks import least_peak, rate_below
 from relax_aot.scheduling.devices.attention_registers import Registers, registers_of
 from relax_aot.scheduling.devices.attention_scores import (
     ONE,
@@ -101,16 +102,6 @@ from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Target
 from relax_aot.scheduling.writer import Writer
 
-RATES = tuple(
-    (Lit(below_, DType.F32), Lit(rate, DType.F32))
-    for below_, rate in ((-(2.0**26), 2.0**-18), (-(2.0**40), 2.0**-126))
-)
-"""Peaks that masks alone make, and the rates of the exponents of such rows: numbers of the size of
-the peak have no weight below it, and roundings of the peak are nearly 0."""
-LEAST_PEAKS = tuple(Lit(-(2.0**power), DType.F32) for power in (127, 126, 100))
-"""The maximum of no key, in the place of -inf, which would be subtracted from itself: of scores
-that may be far, of those whose exponents are less, and of others. Products with powers of 2 have no
-rounding, which would be more than an exponent."""
 LOG2_E = Lit(log2(e), DType.F32)
 FEW_COPIES = 2
 """Vectors of a side that a thread copies from addresses of their own, as few as narrow heads have.
@@ -325,11 +316,14 @@ class _Launch:
         """Loads queries; no keys so far."""
         w, product, depth = self.w, self.pair.scores, self.pair.sizes[0]
         one, floor = Lit(1.0, self.kind), Local(w.fresh("floor"), DType.F32)
-        far, small, large = LEAST_PEAKS
-        below_one = Binary("<", at.rate, Lit(1.0, DType.F32))
-        w.add(Declare(floor, far if self.far else Select(below_one, small, large)))
+        w.add(Declare(floor, least_peak(at.rate, far=self.far)))
         with self._lane() as lane, w.range("n", 4) as n:
             w.add(Store(memory.ones, (lane, n), one))
+        if memory.minus is not None:
+            with self._lane() as lane, w.range("n", 2) as n:
+                same = binary("==", lane % 4 * 2 + n, lane // 4)
+                sign = Select(same, Lit(-1.0, self.kind), Lit(0.0, self.kind))
+                w.add(Store(memory.minus, (lane, n), sign))
         with self._lane() as lane, self._rows(lane, at.row) as (m, half, i, row):
             w.add(Store(memory.peak, (lane, i), floor), Store(memory.whole, (lane, i), ZERO_F32))
             place_of = {**at.batch, **self._row(row)}
@@ -449,10 +443,10 @@ class _Launch:
             for one in left:
                 self._matrix(total, one[(ZERO, m, k, ZERO)], right[(ZERO, n * 4)])
 
-    def _matrix(self, sums: Load, left: Load, right: Load) -> None:
+    def _matrix(self, sums: Load, left: Load, right: Load, steps: int = STEPS) -> None:
         rows = [prod(map(int, load.buffer.shape[1:])) for load in (sums, left, right)]
         self.w.micro(
-            f"raot_mma_m16n8k16_{self.kind.value}", sums=sums, left=left, right=right,
+            f"raot_mma_m16n8k{steps}_{self.kind.value}", sums=sums, left=left, right=right,
             sums_row=rows[0], left_row=rows[1], right_row=rows[2],
         )  # fmt: skip
 
@@ -475,13 +469,6 @@ class _Launch:
             inside = Binary("&&", binary("<=", first, column), below(column, length))
             w.add(Store(place.buffer, place.index, Select(inside, place, LOWEST)))
 
-    def _rate(self, peak: Expr, rate: Expr) -> Expr:
-        """Of the exponents of a row. Where masks may shut all keys of a row by such numbers as the
-        lowest float, products with `rate` would be rounded by more than an exponent."""
-        for least, own in RATES if self.far else ():
-            rate = Select(Binary("<", peak, least), own, rate)
-        return rate
-
     def _powers(self, memory: Registers, rate: Expr) -> None:
         """The powers of the scores of a block below the new maximum, and their sums."""
         w, (_, count, each, _) = self.w, memory.scores.shape
@@ -498,7 +485,7 @@ class _Launch:
             with self._rows(lane, ZERO) as (m, half, i, _):
                 peak, shift = memory.peak[(lane, i)], Local(w.fresh("shift"), DType.F32)
                 own = Local(w.fresh("own_rate"), DType.F32)
-                w.add(Declare(own, self._rate(peak, rate)))
+                w.add(Declare(own, rate_below(peak, rate, far=self.far)))
                 w.add(Declare(shift, Binary("*", peak, Binary("*", own, minus_one))))
                 below_peak = apply("fma", memory.last[(lane, i)], own, shift)
                 w.add(Store(memory.factor, (lane, i), below_peak))
@@ -512,20 +499,21 @@ class _Launch:
                 w.micro("raot_powers_of_2_f32", x=place, count=4)
                 half_of = memory.weights[(lane, m, j // 2, j % 2 * 4)]
                 w.micro(f"raot_round4_{self.kind.value}", to=half_of, **{"from": place})
-                if memory.rest is not None:
-                    self._keep_rest(memory, memory.rest, (lane, m, j))
+        if memory.rest is not None and memory.minus is not None:
+            self._keep_rest(memory, memory.rest, memory.minus)
 
-    def _keep_rest(self, memory: Registers, rest: Buffer, place: tuple[Dim, Dim, Dim]) -> None:
-        """What four weights lose by rounding."""
-        w, (lane, m, j) = self.w, place
-        with w.range("n", 4) as n:
-            score, half = memory.scores[(*place, n)], (lane, m, j // 2, j % 2 * 4 + n)
-            lost = Binary("-", score, Cast(memory.weights[half], DType.F32))
-            w.add(Store(memory.scores, score.index, lost))
-        w.micro(
-            f"raot_round4_{self.kind.value}", to=rest[(lane, m, j // 2, j % 2 * 4)],
-            **{"from": memory.scores[(*place, ZERO)]},
-        )  # fmt: skip
+    def _keep_rest(self, memory: Registers, rest: Buffer, minus: Buffer) -> None:
+        """What the weights of a block lose by rounding. Rounded ones are the left factor of a
+        product whose sums are weights: lanes have their numbers of both in the same places."""
+        w, (_, count, each, _) = self.w, memory.scores.shape
+        with w.range("m", count) as m, w.range("j", each) as j:
+            lost, half = memory.scores[(ZERO, m, j, ZERO)], (ZERO, m, j // 2, j % 2 * 4)
+            self._matrix(lost, memory.weights[half], minus[(ZERO, ZERO)], COLUMNS)
+        with self._lane() as lane, w.range("m", count) as m, w.range("j", each) as j:
+            w.micro(
+                f"raot_round4_{self.kind.value}", to=rest[(lane, m, j // 2, j % 2 * 4)],
+                **{"from": memory.scores[(lane, m, j, ZERO)]},
+            )  # fmt: skip
 
     def _add_powers(self, memory: Registers) -> None:
         """Adds the powers of the scores of a block, as products with ones."""

@@ -17,15 +17,16 @@ from relax_aot.scheduling.writer import Writer
 @dataclass(frozen=True, slots=True)
 class Registers:
     """Of the lanes of a warp, for each matrix of queries. `rest`: what weights lose by rounding,
-    where a model computes them as floats. `sums`: of values. `whole`: of the powers alone; those of
-    one block are a product with `ones`. `last`: the maximum of the blocks before, whose sums are
-    multiplied by `factor`. `places`: of the loops over rows that scores depend on, where these take
-    divisions."""
+    where a model computes them as floats; a product with `minus` subtracts what is kept. `sums`: of
+    values. `whole`: of the powers alone; those of one block are a product with `ones`. `last`: the
+    maximum of the blocks before, whose sums are multiplied by `factor`. `places`: of the loops over
+    rows that scores depend on, where these take divisions."""
 
     queries: Buffer
     scores: Buffer
     weights: Buffer
     rest: Buffer | None
+    minus: Buffer | None
     sums: Buffer
     whole: Buffer
     peak: Buffer
@@ -57,7 +58,10 @@ def registers_of(
     scores = lanes("scores", DType.F32, count, keys // COLUMNS, 4)
     weights = lanes("weights", kind, count, keys // STEPS, VECTOR)
     rest = lanes("rest", kind, count, keys // STEPS, VECTOR) if floats else None
+    minus = lanes("minus", kind, COLUMNS // 4) if floats else None
     sums = lanes("sums", DType.F32, count, width // COLUMNS, 4)
     ones = lanes("ones", kind, 4)
     places = lanes("places", DType.I32, count * 2, moving) if moving else None
-    return Registers(queries, scores, weights, rest, sums, whole, peak, last, factor, ones, places)
+    return Registers(
+        queries, scores, weights, rest, minus, sums, whole, peak, last, factor, ones, places
+    )

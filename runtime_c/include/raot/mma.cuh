@@ -3,8 +3,8 @@
  * mma.cuh - products of matrices of half-precision values by a warp, and copies to shared memory
  * that a thread does not wait for.
  *
- * A matrix is in registers of all lanes, in the layouts of mma.sync.m16n8k16 (PTX ISA 8.5,
- * 9.7.14.5.8); the pointers are those of each lane. Chips before compute capability 8.0, and
+ * A matrix is in registers of all lanes, in the layouts of mma.sync.m16n8k8 and m16n8k16
+ * (PTX ISA 8.5, 9.7.14.5.7 and 9.7.14.5.8); the pointers are those of each lane. Chips before compute capability 8.0, and
  * emulations of a device, exchange registers instead.
  */
 #ifndef RAOT_MMA_CUH
@@ -123,10 +123,10 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
 /* As exchanges of registers: exact products, one rounding per step. */
 #define RAOT_MMA_EXCHANGED(T) \
     static inline void raot_mma_exchanged_##T(float *sums, const uint16_t *left, \
-                                              const uint16_t *right) \
+                                              const uint16_t *right, int32_t steps) \
     { \
         const int32_t lane = (int32_t)threadIdx.x % 32; \
-        for (int32_t k = 0; k < 16; k++) { \
+        for (int32_t k = 0; k < steps; k++) { \
             float a[2], b[2]; \
             for (int32_t n = 0; n < 2; n++) { \
                 const int left_own = left[k % 2 + n * 2 + k / 8 * 4]; \
@@ -155,19 +155,33 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
             "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
             : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) \
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+    } \
+    static inline void raot_mma_m16n8k8_##T(float *sums, const uint16_t *left, \
+                                            const uint16_t *right, int32_t sums_row, \
+                                            int32_t left_row, int32_t right_row) \
+    { \
+        const uint32_t *const a = reinterpret_cast<const uint32_t *>(left); \
+        const uint32_t *const b = reinterpret_cast<const uint32_t *>(right); \
+        asm("mma.sync.aligned.m16n8k8.row.col.f32." #T "." #T ".f32 {%0, %1, %2, %3}, " \
+            "{%4, %5}, {%6}, {%0, %1, %2, %3};" \
+            : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) \
+            : "r"(a[0]), "r"(a[1]), "r"(b[0])); \
     }
 #else
-#define RAOT_MMA_OF(T) \
-    RAOT_MMA_EXCHANGED(T) \
-    static inline void raot_mma_m16n8k16_##T(float *sums, const uint16_t *left, \
-                                             const uint16_t *right, int32_t sums_row, \
-                                             int32_t left_row, int32_t right_row) \
+#define RAOT_MMA_EXCHANGING(T, STEPS) \
+    static inline void raot_mma_m16n8k##STEPS##_##T(float *sums, const uint16_t *left, \
+                                                    const uint16_t *right, int32_t sums_row, \
+                                                    int32_t left_row, int32_t right_row) \
     { \
         (void)sums_row; \
         (void)left_row; \
         (void)right_row; \
-        raot_mma_exchanged_##T(sums, left, right); \
+        raot_mma_exchanged_##T(sums, left, right, STEPS); \
     }
+#define RAOT_MMA_OF(T) \
+    RAOT_MMA_EXCHANGED(T) \
+    RAOT_MMA_EXCHANGING(T, 8) \
+    RAOT_MMA_EXCHANGING(T, 16)
 #endif
 
 /* Copies `count` elements to shared memory, zeros behind them: BYTES in all, to which both addresses
