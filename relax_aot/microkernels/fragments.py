@@ -14,7 +14,7 @@ from relax_aot.microkernels._describe import micro_kernels
 MICRO_KERNELS = (
     *micro_kernels(
         "fragments.cuh",
-        f"""count 1..~8, lane_row 32..~48 by 4, peaks_row 2..~4 by 2
+        f"""count 1..~8, lane_row 4 * count..~48 by 4, peaks_row 2..~4 by 2
         kernel @raot_row_peaks_f32(
           %scores: f32[{LANES - 1} * lane_row + 4 * count]
         ) -> (%peaks: f32[{LANES - 1} * peaks_row + 2]) {{
