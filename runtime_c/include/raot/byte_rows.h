@@ -265,7 +265,7 @@ RAOT_ADD_COLUMNS_NEON(u8, uint8_t, vld1q_u8, RAOT_NEON_LOWER_U8, RAOT_NEON_UPPER
             __m256i far = near;                                                                    \
                                                                                                    \
             for (int32_t k = 0; k < depth; k += 2) {                                               \
-                const uint32_t next = k + 1 < depth ? (uint16_t)row[k + 1] : 0u;                   \
+                const uint32_t next = k + 1 < depth ? (uint32_t)(uint16_t)row[k + 1] : 0u;         \
                 const byte *const below = k + 1 < depth ? at + step : at;                          \
                 const __m256i by =                                                                 \
                     _mm256_set1_epi32((int32_t)((uint32_t)(uint16_t)row[k] | next << 16));         \
