@@ -5,6 +5,7 @@ rewrite it with `pytest --update-golden tests/cuda/test_figures.py`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -160,10 +161,25 @@ HALF_WINDOWS = """
         }
       }
     }"""
-ANY_WINDOWS = "symbol h in 1..64\nsymbol w in 1..64" + HALF_WINDOWS
-for old, new in (("28, 28", "h, w"), ("i in 0..28", "i in 0..h"), ("j in 0..28", "j in 0..w")):
-    ANY_WINDOWS = ANY_WINDOWS.replace(old, new)
-ANY_WINDOWS = ANY_WINDOWS.replace("-i + 29", "-i + h + 1").replace("-j + 29", "-j + w + 1")
+
+
+def any_size(text: str) -> str:
+    for old, new in (
+        ("28, 28", "h, w"), ("i in 0..28", "i in 0..h"), ("j in 0..28", "j in 0..w"),
+        ("-i + 29", "-i + h + 1"), ("-j + 29", "-j + w + 1"),
+    ):  # fmt: skip
+        text = text.replace(old, new)
+    return "symbol h in 1..64\nsymbol w in 1..64" + text
+
+
+def of_sizes(text: str, channels: int, filters: int) -> str:
+    """Of a convolution of at most 64 images with 64 channels and 96 filters."""
+    return (
+        re.sub(r"(?<!1\.\.)64", "C", text).replace("96", str(filters)).replace("C", str(channels))
+    )
+
+
+ANY_WINDOWS = any_size(HALF_WINDOWS)
 
 
 def alone(text: str) -> tuple[Kernel, Bounds]:
@@ -361,15 +377,19 @@ SUBJECTS = {
         matrix_product,
         lambda loop: len(loop.instructions) <= 3.5 * loop.mix["HMMA"],
     ),
-    "convolution f16": Subject(
-        halves(CONVOLUTION),
-        None,
-        lambda loop: len(loop.instructions) <= 2.5 * loop.mix["HMMA"],
-        every=True,
-    ),
+    "convolution f16": Subject(halves(CONVOLUTION), None, mostly_hmma, every=True),
     "convolution f16, 7x7 of 3 channels": Subject(
-        halves(FIRST_LAYER), None, lambda loop: len(loop.instructions) <= 8.5 * loop.mix["HMMA"]
+        halves(FIRST_LAYER), None, mostly_hmma, every=True
     ),
+    "convolution f16, planes of any size": Subject(
+        any_size(halves(CONVOLUTION)), None, mostly_hmma, every=True
+    ),
+    **{
+        f"convolution f16, {channels} planes, {filters} filters": Subject(
+            of_sizes(halves(CONVOLUTION), channels, filters), None, mostly_hmma, every=True
+        )
+        for channels, filters in ((40, 96), (20, 20), (128, 128))
+    },
     "product f16, weights of bytes": Subject(DECODED, None, mostly_hmma),
     "product f16, weights of bytes by rows": Subject(
         DECODED.replace("%s: f16[768, 1]", "%s: f16[768]").replace("{trans_b=true}", "{}"),
@@ -413,6 +433,12 @@ SUBJECTS = {
             (", images of any size", ANY_WINDOWS),
         )
     },
+    **{
+        f"convolution f16, channels last, {channels} channels, {filters} filters": Subject(
+            of_sizes(HALF_WINDOWS, channels, filters), None, mostly_hmma, every=True
+        )
+        for channels, filters in ((24, 24), (64, 8), (256, 24))
+    },
     "product of bytes": Subject(BYTES, matrix_product, mostly_imma),
     "product of bytes, a zero point": Subject(
         BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)"),
@@ -429,7 +455,19 @@ SUBJECTS = {
     "convolution of bytes, channels last, constant weights": Subject(
         BYTE_WINDOWS.replace("kernel", "const %w: i8[96, 3, 3, 64] = splat 5\n    kernel", 1),
         None,
-        lambda loop: len(loop.instructions) <= 2.75 * loop.mix["IMMA"],
+        mostly_imma,
+        every=True,
+    ),
+    "convolution of bytes in planes, 20 channels, constant weights": Subject(
+        of_sizes(
+            BYTE_WINDOWS.replace("kernel", "const %w: i8[96, 3, 3, 64] = splat 5\n    kernel", 1)
+            .replace("28, 28, 64", "64, 28, 28")
+            .replace("%x[b, i + k - 1, j + l - 1, d]", "%x[b, d, i + k - 1, j + l - 1]"),
+            20,
+            40,
+        ),
+        None,
+        mostly_imma,
         every=True,
     ),
     "product of bytes, weights by rows": Subject(

@@ -147,15 +147,16 @@ def test_windows_that_share_pixels_have_the_results_of_floats(
 
 
 def first_layer(
-    kind: int, form: tuple[int, int, int], pads: list[int], **more: Any
+    kind: int, form: tuple[int, int, int], pads: list[int], operator: str = "Conv", **more: Any
 ) -> onnx.ModelProto:
     """A convolution of the image of a model, which is in planes. `form`: its channels, filters and
     the size of its windows."""
     channels, filters, size = form
     rng = np.random.default_rng(0)
-    weights = rng.normal(size=(filters, channels, size, size)) * (channels * size * size) ** -0.5
+    both = (filters, channels) if operator == "Conv" else (channels, filters)
+    weights = rng.normal(size=(*both, size, size)) * (channels * size * size) ** -0.5
     values = weights.astype(np.float16).astype(helper.tensor_dtype_to_np_dtype(kind))
-    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=pads, **more)]
+    nodes = [helper.make_node(operator, ["x", "w"], ["y"], pads=pads, **more)]
     x = helper.make_tensor_value_info("x", kind, ["n", channels, "h", "w"])
     y = helper.make_tensor_value_info("y", kind, ["n", filters, "i", "j"])
     graph = helper.make_graph(nodes, "first", [x], [y], [numpy_helper.from_array(values, "w")])
@@ -172,10 +173,12 @@ def first_layer(
         ((3, 24, 7), [3, 3, 3, 3], {"strides": [2, 2]}),
         ((5, 72, 3), [0, 0, 0, 0], {}),
         ((24, 40, 3), [1, 1, 1, 1], {"strides": [1, 2]}),
+        ((12, 24, 4), [1, 1, 1, 1], {"operator": "ConvTranspose", "strides": [2, 2]}),
+        ((40, 20, 5), [2, 1, 0, 2], {"operator": "ConvTranspose", "strides": [1, 3]}),
     ],
 )
 def test_windows_of_planes_have_the_results_of_floats(
-    form: tuple[int, int, int], pads: list[int], more: dict[str, list[int]]
+    form: tuple[int, int, int], pads: list[int], more: dict[str, Any]
 ) -> None:
     bounds = {"n": (1, 3), "h": (7, 20), "w": (7, 40)}
     model = first_layer(TensorProto.FLOAT16, form, pads, **more)

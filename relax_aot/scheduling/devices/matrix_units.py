@@ -41,6 +41,7 @@ from relax_aot.scheduling.devices.operands import (
     split,
     start_sums,
 )
+from relax_aot.scheduling.devices.patches import patch_launches
 from relax_aot.scheduling.devices.slid_windows import Slide, SlidPlanes, slid_sides, slide_of
 from relax_aot.scheduling.devices.sum_parts import Part, paired_parts, parts_of, steady_parts
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS, Unit
@@ -96,7 +97,7 @@ class Tiles:
     tiles for large ones. Columns that are decoded are multiplied with as many rows as there is room
     for: `tall` tiles where these are at least half full, or `low` ones. `slid` ones, pairs of large
     and small, are for few filters whose windows share pixels, with pixels as rows; `planes` ones
-    for more, of images in planes."""
+    for more, of images in planes. `patches`: windows may have tiles of their own."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
@@ -115,10 +116,11 @@ class Tiles:
     planes: tuple[Tile, Tile] = (Tile(128, 128, 32, (4, 2)), Tile(64, 128, 32, (2, 2)))
     rounding: Tile = Tile(64, 64, 32, (2, 2))
     enough: int = 16
+    patches: bool = True
 
 
 TILES = Tiles()
-DOT_TILES = Tiles(large=Tile(128, 64, 32, (4, 2)), short=Tile(64, 64, 32, (2, 2)))
+DOT_TILES = Tiles(large=Tile(128, 64, 32, (4, 2)), short=Tile(64, 64, 32, (2, 2)), patches=False)
 
 
 def matrix_product(
@@ -142,7 +144,11 @@ def matrix_product(
     with w.block() as launches:
         if few != 1:
             known = with_known_sums(w, product, context) if unit.total is DType.I32 else product
-            for variant, sizes in _variants(known, w.bounds):
+            variants, slid = _variants(known, w.bounds), bool(_slid(known, tiles, w.bounds))
+            patches = tiles.patches and few == 0
+            if patches and patch_launches(w, known, context, tiles.enough, slid=slid):
+                variants = []
+            for variant, sizes in variants:
                 for tile, chosen, slide in _launches(variant, tiles, w.bounds):
                     if chosen != 0:
                         own = slide.product if slide else variant
