@@ -345,7 +345,7 @@ class _Launch:
         w, tile, found = self.w, self.tile, self.product.found
         kinds, lines = (self.unit.left, self.unit.right), (tile.rows, tile.columns)
         if self.slide is not None:
-            return slid_sides(w, self.slide, kinds[0], lines, tile.threads)
+            return slid_sides(w, self.slide, kinds[0], lines)
         left = self._side(found.left, kinds[0], lines[0], "left")
         right = self._side(found.right, kinds[1], lines[1], "right", left)
         left = replace(left, few_lines=right.steps > left.steps)

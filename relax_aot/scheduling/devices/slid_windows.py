@@ -221,11 +221,22 @@ class SlidPlanes(SlidPixels):
     the registers `held`, and stores them when some of the part before is multiplied. Neighbors of a
     warp are pixels."""
 
-    held: Buffer = field(kw_only=True)
+    held: Buffer | None = None
+    """Those of the lanes of a warp, which `opened` reserves."""
 
     @property
     def lines_are_neighbors(self) -> bool:
         return True
+
+    def opened(self, w: Writer, warp: Dim, threads: int, batch: At, first: Dim) -> Side:
+        words = SlidPixels.opened(self, w, warp, threads, batch, first).open
+        chunks = -(-self.count // threads)
+        held = w.reserve("held", self.kind, "lane", LANES, chunks, VECTOR)
+        return replace(self, open=words, held=held)
+
+    def _held(self, lane: Dim, chunk: Dim) -> Load:
+        assert self.held is not None, "not opened"
+        return self.held[lane, chunk, ZERO]
 
     def copy(
         self, w: Writer, thread: Dim, threads: int, batch: At, half: Dim, first: Pair,
@@ -241,7 +252,7 @@ class SlidPlanes(SlidPixels):
                 count = bounded(w, "count", some, count)
             at = {**_line(w, self, batch, first[0] + line), **self.slide.first(near)}
             w.micro(
-                f"raot_load_planes_{self.kind.value}", to=self.held[lane, e, ZERO], count=count,
+                f"raot_load_planes_{self.kind.value}", to=self._held(lane, e), count=count,
                 ahead=ahead, apart=step_of(self.load, self.slide.channels.variable),
                 **{"from": moved(self.load, at)},
             )  # fmt: skip
@@ -250,7 +261,7 @@ class SlidPlanes(SlidPixels):
         """Stores what was gathered in one half of shared memory."""
         with self.chunks(w, thread, threads) as (e, place, _):
             to = self.shared[self.place(half, *place)]
-            held = self.held[lane, e, ZERO]
+            held = self._held(lane, e)
             w.micro(f"raot_store{VECTOR}_{self.kind.value}", to=to, **{"from": held})
 
 
@@ -298,7 +309,7 @@ def _copy(
 
 
 def slid_sides(
-    w: Writer, slide: Slide, kind: DType, lines: tuple[int, int], threads: int
+    w: Writer, slide: Slide, kind: DType, lines: tuple[int, int]
 ) -> tuple[SlidPixels | SlidWeights, SlidPixels | SlidWeights]:
     """Both factors in shared memory, of which a tile has so many lines."""
     product = slide.product
@@ -312,11 +323,7 @@ def slid_sides(
         shape = (2, own + slide.beyond * pixels, steps + pad)
         shared = w.reserve(f"{name}_tile", kind, "shared", *shape)
         if pixels and slide.in_planes:
-            chunks = -(-own * steps // (VECTOR * threads))
-            held = w.reserve("held", kind, "lane", LANES, chunks, VECTOR)
-            return SlidPlanes(
-                name, product, load, loops, own, steps, True, 0, shared, slide=slide, held=held
-            )
+            return SlidPlanes(name, product, load, loops, own, steps, True, 0, shared, slide=slide)
         made = SlidPixels if pixels else SlidWeights
         return made(name, product, load, loops, own, steps, True, VECTOR, shared, slide=slide)
 
