@@ -253,3 +253,41 @@ POINTS = """
         }
       }
     }"""
+
+
+def matmul(kind: str, weights: str, depth: int = 768) -> str:
+    """`weights`: `k, j` or `j, k`, the order of their axes."""
+    half, x = kind != "f32", f"{kind}[n, {depth}]"
+    w = f"{depth}, 768" if weights == "k, j" else f"768, {depth}"
+    total = f"cast(cast(sum, f32, wrap), {kind}, wrap)" if half else "sum"
+    added = f"(sum + (%x[i, k] * %w[{weights}]))" if half else f"fma(%x[i, k], %w[{weights}], sum)"
+    return f"""
+    symbol n in 1..4096
+    kernel @dot(%x: {x}, %w: {kind}[{w}], %b: {kind}[768]) -> (%y: {kind}[n, 768]) {{
+      for i in 0..n {{
+        for j in 0..768 {{
+          local sum: {kind} = 0.0:{kind}
+          for k in 0..{depth} {{
+            sum = {added}
+          }}
+          %y[i, j] = max(({total} + %b[j]), 0.0:{kind})
+        }}
+      }}
+    }}"""
+
+
+def symbolic(weights: str, depth: str, columns: str) -> str:
+    """A product of half precision whose rows have lengths that are known at run time."""
+    sizes = {"k": depth, "j": columns}
+    text = matmul("f16", weights).replace("j in 0..768", f"j in 0..{columns}")
+    text = text.replace("k in 0..768", f"k in 0..{depth}").replace(
+        "f16[n, 768]", f"f16[n, {depth}]", 1
+    )
+    text = text.replace("f16[n, 768]", f"f16[n, {columns}]").replace("f16[768]", f"f16[{columns}]")
+    shape = ", ".join(sizes[axis] for axis in weights.split(", "))
+    return "symbol m in 1..2048\nsymbol c in 1..2048" + text.replace("768, 768", shape)
+
+
+def halves(convolution: str) -> str:
+    text = convolution.replace("f32", "f16").replace("= fma(", "= (sum + (")
+    return text.replace(", %w[c, d, k, l], sum)", " * %w[c, d, k, l]))")

@@ -55,8 +55,11 @@ from tests.cuda.figure_models import (
     WINDOW,
     WINDOW_FLOATS,
     grouped,
+    halves,
     heads,
+    matmul,
     packed_weights,
+    symbolic,
 )
 from tests.cuda.toolkits import needs_compilers, needs_disassembler, needs_fixed_addresses
 from tests.scheduling.devices.kernels import ORDERED, Strategy, device_form
@@ -72,32 +75,6 @@ RESIDENT = {87: 48, 90: 64}
 REGISTERS, SHARED = 65536, {87: 164 << 10, 90: 228 << 10}
 """Of a multiprocessor (ibid.)."""
 COUNTED = ("FFMA", "HMMA", "IMMA", "IDP", "MUFU", "LDS", "LDSM", "STS", "LDG", "LDGSTS", "BAR")
-
-
-def matmul(kind: str, weights: str, depth: int = 768) -> str:
-    """`weights`: `k, j` or `j, k`, the order of their axes."""
-    half, x = kind != "f32", f"{kind}[n, {depth}]"
-    w = f"{depth}, 768" if weights == "k, j" else f"768, {depth}"
-    total = f"cast(cast(sum, f32, wrap), {kind}, wrap)" if half else "sum"
-    added = f"(sum + (%x[i, k] * %w[{weights}]))" if half else f"fma(%x[i, k], %w[{weights}], sum)"
-    return f"""
-    symbol n in 1..4096
-    kernel @dot(%x: {x}, %w: {kind}[{w}], %b: {kind}[768]) -> (%y: {kind}[n, 768]) {{
-      for i in 0..n {{
-        for j in 0..768 {{
-          local sum: {kind} = 0.0:{kind}
-          for k in 0..{depth} {{
-            sum = {added}
-          }}
-          %y[i, j] = max(({total} + %b[j]), 0.0:{kind})
-        }}
-      }}
-    }}"""
-
-
-def halves(convolution: str) -> str:
-    text = convolution.replace("f32", "f16").replace("= fma(", "= (sum + (")
-    return text.replace(", %w[c, d, k, l], sum)", " * %w[c, d, k, l]))")
 
 
 def one_row(kind: str, weights: str) -> str:
@@ -357,10 +334,31 @@ SUBJECTS = {
     "product f16 of any sizes": Subject(
         "symbol m in 1..4096" + matmul("f16", "k, j", 128).replace("128", "m").replace("768", "m"),
         matrix_product,
-        lambda loop: len(loop.instructions) <= 2.25 * loop.mix["HMMA"],
+        mostly_hmma,
+    ),
+    **{
+        f"product f16 of {m} * m steps{what}, {c} * c columns": Subject(
+            symbolic(weights, f"{m}*m", f"{c}*c"), matrix_product, mostly_hmma
+        )
+        for what, weights in (("", "j, k"), (", weights by rows", "k, j"))
+        for m, c in ((4, 4), (4, 2), (2, 4), (2, 2))
+        if (what, m, c) != (", weights by rows", 2, 2)
+    },
+    "product f16 of 2 * m steps, weights by rows, 2 * c columns": Subject(
+        symbolic("k, j", "2*m", "2*c"),
+        matrix_product,
+        lambda loop: len(loop.instructions) <= 2.35 * loop.mix["HMMA"],
     ),
     "product f16, vectors of 8 bytes": Subject(
         matmul("f16", "j, k", 772), matrix_product, mostly_hmma
+    ),
+    "product f16, vectors of 4 bytes": Subject(
+        matmul("f16", "j, k", 774),
+        matrix_product,
+        lambda loop: len(loop.instructions) <= 2.45 * loop.mix["HMMA"],
+    ),
+    "product f16, vectors of 4 bytes, weights by rows": Subject(
+        matmul("f16", "k, j", 774), matrix_product, mostly_hmma
     ),
     "product f16, vectors of 8 bytes, weights by rows": Subject(
         matmul("f16", "k, j", 772), matrix_product, mostly_hmma, every=True

@@ -202,9 +202,9 @@ def test_groups_are_an_axis_of_their_own(tmp_path: Path) -> None:
 DEPTHS = """
 symbol n in 1..70
 symbol m in 1..80
-kernel @dot_NAME(%x: f16[n, DEPTH], %w: f16[SHAPE]) -> (%y: f16[n, 40]) {
+kernel @dot_NAME(%x: f16[n, DEPTH], %w: f16[SHAPE]) -> (%y: f16[n, COLUMNS]) {
   for i in 0..n {
-    for j in 0..40 {
+    for j in 0..COLUMNS {
       local sum: f16 = 0.0:f16
       for k in 0..DEPTH {
         sum = (sum + (%x[i, k] * %w[INDEX]))
@@ -215,23 +215,37 @@ kernel @dot_NAME(%x: f16[n, DEPTH], %w: f16[SHAPE]) -> (%y: f16[n, 40]) {
 }"""
 
 
+PARTS = {
+    "4*m": (44, (1, 8, 9, 16, 17, 24, 25, 32, 41)),
+    "2*m": (42, (1, 16, 17, 48, 49, 65, 80)),
+    "260": (40, (0,)),
+    "316": (44, (0,)),
+    "262": (42, (0,)),
+    "326": (40, (0,)),
+}
+"""The length of a sum: the number of columns, and each m."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("axes", ["j, k", "k, j"])
 def test_sums_of_any_number_of_parts(axes: str, tmp_path: Path) -> None:
-    """Known and dynamic, even and odd, with a last part that is whole or not."""
+    """Known and dynamic, of one to five or of nine to eleven parts, of which the last one is whole
+    or not, in small tiles and in large ones; of columns that end within a vector."""
     random, kernels, jobs = np.random.default_rng(5), list[Kernel](), list[Job]()
-    depths = {"4*m": (1, 8, 9, 16, 17, 24, 25, 32, 41), "260": (0,), "316": (0,)}
-    for number, (depth, sizes) in enumerate(depths.items()):
-        shape = axes.replace("j", "40").replace("k", depth)
+    for number, (depth, (columns, sizes)) in enumerate(PARTS.items()):
+        shape = axes.replace("j", str(columns)).replace("k", depth)
         text = DEPTHS.replace("NAME", str(number)).replace("DEPTH", depth)
         text = text.replace("SHAPE", shape).replace("INDEX", axes)
-        _, kernel, bounds = device_form(text, matrix_product)
+        tiles = Tiles(enough=1 if number % 2 else 16)
+        _, kernel, bounds = device_form(
+            text.replace("COLUMNS", str(columns)), partial(matrix_product, tiles=tiles)
+        )
         assert kernel is not None
         kernels.append(kernel)
         for m in sizes:
-            steps = 4 * m or int(depth)
+            steps = m * int(depth[0]) or int(depth)
             x = random.normal(size=(3 if m else 70, steps)).astype(np.float16)
-            w = random.normal(size=(40, steps) if axes == "j, k" else (steps, 40))
+            w = random.normal(size=(columns, steps) if axes == "j, k" else (steps, columns))
             given = (x, w.astype(np.float16))
             jobs.append(Job(kernel.name, given, {"n": len(x), "m": m or 1}, seed=m))
     for job, answer in zip(jobs, Shim(kernels, bounds, tmp_path).run(jobs), strict=True):

@@ -18,6 +18,7 @@ from math import gcd
 
 from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import (
+    ONE,
     ZERO,
     Bounds,
     Dim,
@@ -63,6 +64,8 @@ STEP_PAD = 8
 """Floats between steps whose lines are neighbors: four of them are read by eight lanes each."""
 SECTOR = 32
 """Bytes of a line of a cache that are read at once."""
+MOST_PREDICATES = 4
+"""Vectors of a step that a thread copies or not. More predicates take registers."""
 FEW = 128
 """Lines that have a padding each."""
 MOST_PLACES = 512
@@ -83,7 +86,9 @@ class Side:
     part has, how far ahead of the first one it is, and the bits of its place. `near`: numbers in a
     distance are parts of instructions, for which addresses are kept from one part to the next.
     `kept`: addresses for one half of shared memory are kept for the other one. `few_lines`: a
-    thread copies several whole vectors of a line, too, so that it has fewer addresses."""
+    thread copies several whole vectors of a line, too, so that it has fewer addresses. `steady`:
+    both factors are copied at once, without windows (sum_parts.py); `sector`: the fewest bytes of a
+    line that neighbors copy at once then."""
 
     name: str
     product: Product
@@ -101,6 +106,8 @@ class Side:
     near: bool = True
     kept: bool = True
     few_lines: bool = False
+    steady: bool = False
+    sector: int = SECTOR
 
     @property
     def pitch(self) -> Dim:
@@ -274,19 +281,32 @@ class Side:
 
     @property
     def _has_near_vectors(self) -> bool:
-        """Whether a thread copies several vectors of one line, as short ones of known sums. More
-        whole ones take registers that compilers use for addresses of two parts."""
+        """Whether a thread copies several vectors of one line, as short ones. More whole ones take
+        registers that compilers use for addresses of two parts."""
         most = self.width if self.few_lines else self.width - 1
         plain = type(self) is Side and self.kind.is_half and 0 < self.vector <= most
         known = self.shared.shape[0] == 2 and extent(self.product.steps).is_constant
-        return plain and known and self.product.padded is None
+        return plain and (self.steady or known) and self.product.padded is None
+
+    def _neighbors(self, far: Dim, e: Dim, bounds: Bounds) -> int:
+        """How many vectors of one step a thread copies. `far`: how far the line of chunk `e` is
+        from that of the first one."""
+        step = simplify(far.substitute(dict.fromkeys(e.symbols, ONE)), bounds)
+        return self.lines // step.constant if step.is_constant and step != 0 else 1
+
+    def _has_predicates(self, group: int) -> bool:
+        """Whether a thread copies as many vectors of a step as may have a predicate each, if so
+        many threads copy it."""
+        return not self.rows and self.lines // self.vector // group >= MOST_PREDICATES
 
     def _near_group(self, group: int, high: int, threads: int) -> int:
-        """The threads that copy neighbors of one line, of `group` that may: as few as copy SECTOR
-        bytes, so that a thread has more of its vectors in one line and fewer addresses."""
+        """The threads that copy neighbors of one line, of `group` that may: as few as copy `sector`
+        bytes, so that a thread has more of its vectors in one line and fewer addresses; of a step
+        no more than have a predicate each."""
         while (
             group % 2 == 0
-            and group // 2 * self.vector * self.kind.bytes >= SECTOR
+            and not (self.steady and self._has_predicates(group))
+            and group // 2 * self.vector * self.kind.bytes >= self.sector
             and high % (threads // group * 2) == 0
         ):
             group //= 2
@@ -385,10 +405,10 @@ class Side:
 
     def _near(self, ahead: Dim, numbers: frozenset[str], bounds: Bounds) -> Dim:
         """The part of a distance that is part of an instruction. `numbers`: the variables of loops
-        that compilers unroll."""
+        that compilers unroll. What is the same for a part is no such number unless it is `kept`."""
         terms = [Dim((term,)) for term in ahead.terms]
-        known = (one for one in terms if one.symbols <= numbers and self.is_near(one, bounds))
-        return sum(known, ZERO)
+        terms = [one for one in terms if one.symbols <= numbers and (self.kept or one.symbols)]
+        return sum((one for one in terms if self.is_near(one, bounds)), ZERO)
 
     def _vector(
         self, w: Writer, batch: At, to: Load, place: Pair, far: Pair, first: Pair, ends: Pair,
@@ -396,8 +416,8 @@ class Side:
     ) -> None:  # fmt: skip
         """Copies neighbors, as many of them as there are; zeros behind them. How far a part is
         behind the first one is apart from the address, which threads compute once. Where a part has
-        several pixels, lines beyond the last one are zeros, which takes no other address. `own`:
-        the lane, and the number of its chunk."""
+        several pixels, or a thread some vectors of a step, lines beyond the last one are zeros,
+        which takes no other address. `own`: the lane, and the number of its chunk."""
         loops = self.loops
         positions = [near + start for near, start in zip(place, first, strict=True)]
         even = [
@@ -411,10 +431,15 @@ class Side:
         if pixels_apart and alone and whole_vectors and not even[0]:
             conditions.append(below(positions[0], ends[0]))
             even[0] = True
-        exact = tuple(even)
         along, across = (1, 0) if self.rows else (0, 1)
         count = Dim.of(self.vector)
         repeats = self.rows or self.product.divides(self.vector, ends[0], w.bounds)
+        few = self.steady and not self.rows
+        few = few and self._neighbors(far[0], own[1], w.bounds) == MOST_PREDICATES
+        if few and repeats and not even[0]:
+            conditions.append(below(positions[0], ends[0]))
+            even[0] = True
+        exact = tuple(even)
         if repeats and not self.zeros and not even[0]:
             last = ends[0] - (1 if self.rows else self.vector)
             positions[0] = w.named("last", dim_min(positions[0], last))

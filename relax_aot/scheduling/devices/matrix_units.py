@@ -43,7 +43,15 @@ from relax_aot.scheduling.devices.operands import (
 )
 from relax_aot.scheduling.devices.patches import patch_launches
 from relax_aot.scheduling.devices.slid_windows import Slide, SlidPlanes, slid_sides, slide_of
-from relax_aot.scheduling.devices.sum_parts import Part, paired_parts, parts_of, steady_parts
+from relax_aot.scheduling.devices.sum_parts import (
+    Part,
+    first_half,
+    paired_parts,
+    parts_of,
+    round_of,
+    steady_parts,
+    steady_sides,
+)
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS, Unit
 from relax_aot.scheduling.devices.vectors import VECTOR, vectors
 from relax_aot.scheduling.devices.zero_points import ZeroPoints, with_known_sums, zero_points
@@ -269,8 +277,8 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
     large = tiles.large if free else tiles.narrow
     small = tiles.short if kind.bytes == 1 and not free else tiles.small
     small = tiles.rounding if kind is DType.F32 else small
-    known = product.padded is None and extent(product.steps).is_constant
-    if short and _copies(product, small, bounds) > (MOST_STEADY if known else MOST_SHORT):
+    most = MOST_STEADY if product.padded is None else MOST_SHORT
+    if short and _copies(product, small, bounds) > most:
         small = tiles.medium
     return _large_and_small(product, large, small, tiles.enough, bounds)
 
@@ -352,26 +360,15 @@ class _Launch:
         sides = [side.tabulated(w, tile.threads) for side in (left, right)]
         if tile.copies > MOST_COPIES and any(side.places for side in sides):
             sides = [replace(side, near=False) for side in sides]
-        return self._thrifty(sides)
+        if not self._is_steady(sides):
+            return sides[0], sides[1]
+        return steady_sides(sides, many=_copies(self.product, tile, w.bounds) >= MOST_STEADY)
 
     def _is_steady(self, sides: Sequence[Side]) -> bool:
-        """Whether the parts are a known number, and both factors are copied at once, each line from
-        one address for all parts."""
+        """Whether both factors are copied at once, each line from one address for all parts."""
         product = self.product
         plain = all(type(side) is Side and side.vector > 0 for side in sides)
-        half = plain and product.padded is None and product.found.left.dtype.is_half
-        return half and extent(product.steps).is_constant
-
-    def _thrifty(self, sides: list[Side]) -> tuple[Side, Side]:
-        """The sides, of which one keeps no addresses from one half to the other where vectors are
-        short, or both where these are many or differ: they would take too many registers."""
-        left, right = sides
-        short = [side.vector < VECTOR for side in sides]
-        if self._is_steady(sides) and any(short):
-            few = _copies(self.product, self.tile, self.w.bounds) <= MOST_STEADY
-            left = replace(left, kept=few and left.vector == right.vector)
-            right = replace(right, kept=not short[1])
-        return left, right
+        return plain and product.padded is None and product.found.left.dtype.is_half
 
     def _side(
         self, load: Load, kind: DType, lines: int, name: str, other: Side | None = None
@@ -436,7 +433,8 @@ class _Launch:
         last = ZERO if in_pairs else simplify((parts - 1) * self.steps, w.bounds)
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
-            self._copy(sides, start, warp, batch, ZERO, last)
+            half = first_half(w, parts, round_of(sides)) if self._is_steady(sides) else ZERO
+            self._copy(sides, start, warp, batch, half, last)
             decoded.begin(last)
             self._store(sides, warp, ZERO)
         decoded.fetch_second()
@@ -473,7 +471,7 @@ class _Launch:
     def _parts(self, sides: Sequence[Side], parts: Dim) -> Iterator[Part]:
         """In the form for which there are registers."""
         if self._is_steady(sides):
-            return steady_parts(self.w, parts)
+            return steady_parts(self.w, parts, round_of(sides))
         if sides[1].steps > self.steps:
             return paired_parts(self.w, parts.constant)
         most = MOST_LISTED if any(side.places for side in sides) else MOST_COPIES

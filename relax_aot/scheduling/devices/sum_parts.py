@@ -2,19 +2,21 @@
 """The parts of a sum, of which one is copied to one half of shared memory while the part before it
 is multiplied in the other half (double buffering).
 
-A loop takes two parts at a time, one for each half. The fewer conditions it has, the fewer
-instructions it takes, and addresses that two parts share are computed once. A factor that is
-decoded may be in shared memory in pairs of parts: a thread decodes more at once then.
+A loop takes two parts at a time, one for each half, or twice as many. The fewer conditions it has,
+the fewer instructions it takes, and addresses that two parts share are computed once. A factor that
+is decoded may be in shared memory in pairs of parts: a thread decodes more at once then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from relax_aot.ir.dims import ONE, ZERO, Dim, ceildiv, simplify
 from relax_aot.ir.loops import Expr
-from relax_aot.scheduling.devices.operands import below
+from relax_aot.scheduling.contraction import stride
+from relax_aot.scheduling.devices.copies import Side
+from relax_aot.scheduling.devices.operands import below, extent
 from relax_aot.scheduling.writer import Writer
 
 UNROLLED = 8
@@ -70,17 +72,56 @@ def parts_of(w: Writer, parts: Dim, behind: int) -> Iterator[Part]:
         yield Part(Dim.of(number), Dim.of(number % 2), left > 0, left > 1, first)
 
 
-def steady_parts(w: Writer, parts: Dim) -> Iterator[Part]:
-    """As parts_of, of a known number of parts. Where it is odd, the first part is before the loop,
-    which tests nothing but whether a part follows the second one."""
-    known = parts.constant
-    if known % 2 == 0 or known <= UNROLLED:
+def round_of(sides: Sequence[Side]) -> int:
+    """Parts in a round of the loop. More share the instructions that tests and addresses take, of
+    which there are most where all lines have the shortest vectors; of known sums, numbers are in
+    registers that they need."""
+    short = all(side.rows and side.vector == 2 for side in sides)
+    return 4 if short and not extent(sides[0].product.steps).is_constant else 2
+
+
+def steady_sides(sides: Sequence[Side], *, many: bool) -> tuple[Side, Side]:
+    """The sides, of which one keeps no addresses from one half to the other where registers do not
+    hold them: the left one where those of the right one differ from step to step, the right one of
+    known sums where vectors are short and `many`. Few neighbors copy the shortest vectors of lines,
+    which takes fewer addresses, where those of steps take more."""
+    left, right = sides
+    steps = left.product.steps
+    short = min(left.vector, right.vector) < left.width
+    step = stride(right.load, steps[-1].variable)
+    known = extent(steps).is_constant
+    least = left.rows and not right.rows and left.vector == 2
+    left = replace(left, steady=True, sector=left.sector // (2 if least else 1))
+    kept = short or (step is not None and step.is_constant)
+    right = replace(right, steady=True, kept=not (short and many and known))
+    return replace(left, kept=kept), right
+
+
+def steady_parts(w: Writer, parts: Dim, each: int) -> Iterator[Part]:
+    """As parts_of, from half `first_half` on, `each` in a round of the loop, which tests nothing
+    but whether another round follows. Parts that are left over are before it."""
+    known = parts.constant if parts.is_constant else None
+    if known is not None and known <= UNROLLED:
         yield from parts_of(w, parts, behind=0)
         return
-    yield Part(ZERO, ZERO, another=True)
-    pairs = parts // 2
-    with w.range("pair", pairs) as pair, w.range("half", 2) as half:
-        yield Part(pair * 2 + half + 1, 1 - half, below(pair + half, pairs))
+    before, rounds = w.short("before", parts % each), parts // each
+    if each == 2 and before != 0:
+        with w.when(*() if known else (below(ZERO, before),)):
+            yield Part(ZERO, ONE, known is not None or below(ONE, parts))
+    elif before != 0:
+        with w.range("part", before) as part:
+            yield Part(part, (before - part) % 2, below(part + 1, parts))
+    with w.range("round", rounds) as at:
+        for n in range(each):
+            another = n + 1 < each or below(at + 1, rounds)
+            yield Part(at * each + before + n, Dim.of(n % 2), another)
+
+
+def first_half(w: Writer, parts: Dim, each: int) -> Dim:
+    """The half of shared memory in which the first part is."""
+    if parts.is_constant and parts.constant <= UNROLLED:
+        return ZERO
+    return w.short("first", parts % each % 2)
 
 
 def paired_parts(w: Writer, parts: int) -> Iterator[Part]:
