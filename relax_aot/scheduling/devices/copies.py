@@ -408,7 +408,8 @@ class Side:
         that compilers unroll. What is the same for a part is no such number unless it is `kept`."""
         terms = [Dim((term,)) for term in ahead.terms]
         terms = [one for one in terms if one.symbols <= numbers and (self.kept or one.symbols)]
-        return sum((one for one in terms if self.is_near(one, bounds)), ZERO)
+        terms = [one for one in terms if prove_le(0, one, bounds) and self.is_near(one, bounds)]
+        return sum(terms, ZERO)
 
     def _vector(
         self, w: Writer, batch: At, to: Load, place: Pair, far: Pair, first: Pair, ends: Pair,
