@@ -461,9 +461,10 @@ def _initial(entries: Entries, board: Board, options: Options) -> Initial:
 
 def _device(board: Board, options: Options) -> Device:
     assert board.cuda is not None
+    here = tuple(major for major in board.cuda.toolkits if nvrtc.installed_compiler(major))
     return Device(
-        board, board.cuda, nvrtc.cubin, local_bytes, options.emit == "cuda-source", options.weights,
-        options.optimize, options.numerics, options.further,
+        board, board.cuda, nvrtc.cubin, local_bytes, options.emit == "cuda-source", here,
+        options.weights, options.optimize, options.numerics, options.further,
     )  # fmt: skip
 
 

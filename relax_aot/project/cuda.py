@@ -48,14 +48,16 @@ class CubinView:
 @dataclass(frozen=True, slots=True)
 class Device:
     """What the kernels of a project are made for; `compile_kernels` makes their machine code,
-    which `spilled` reads, unless `source_only` leaves that to the user. The other options are those
-    of the command line, `further` as the header lists them."""
+    which `spilled` reads. `source_only` leaves machine code to the user; the compilers of the
+    toolkits `here` then tell which functions spill. The other options are those of the command
+    line, `further` as the header lists them."""
 
     board: Board
     cuda: Cuda
     compile_kernels: Compile
     spilled: Spilled
     source_only: bool
+    here: tuple[int, ...]
     weights: str
     optimize: str
     numerics: str
@@ -119,25 +121,24 @@ def _units(sources: Sources) -> tuple[str, ...]:
 def _compiled(
     device: Device, emitted: Callable[[Machine], Sources]
 ) -> tuple[Sources, Mapping[int, bytes]]:
-    """The sources, and the machine code that each toolkit makes of them. A function that spills
-    registers is made again with more of them, where it spills less then: arrays that are indexed by
-    variables stay in local memory."""
+    """The sources, and the machine code that each toolkit makes of them, if it is a part of the
+    project. A function that spills registers is made again with more of them, where it spills less
+    then: arrays that are indexed by variables stay in local memory."""
     machine = device.machine
     sources = emitted(machine)
     cubins = _cubins(device, sources)
     before = _spilled(device, cubins)
-    if not before:
-        return sources, cubins
-    roomy = emitted(replace(machine, roomy=frozenset(before)))
-    made = _cubins(device, roomy)
-    after = _spilled(device, made)
-    fewer = frozenset(name for name, count in before.items() if after.get(name, 0) < count)
-    if not fewer:
-        return sources, cubins
-    if len(fewer) < len(before):
-        roomy = emitted(replace(machine, roomy=fewer))
+    if before:
+        roomy = emitted(replace(machine, roomy=frozenset(before)))
         made = _cubins(device, roomy)
-    return roomy, made
+        after = _spilled(device, made)
+        fewer = frozenset(name for name, count in before.items() if after.get(name, 0) < count)
+        if fewer:
+            sources, cubins = roomy, made
+        if 0 < len(fewer) < len(before):
+            sources = emitted(replace(machine, roomy=fewer))
+            cubins = _cubins(device, sources)
+    return sources, {} if device.source_only else cubins
 
 
 def _cubins(device: Device, sources: Sources) -> dict[int, bytes]:
@@ -145,7 +146,7 @@ def _cubins(device: Device, sources: Sources) -> dict[int, bytes]:
     text = sources.files[f"{name}.cu"]
     return {
         toolkit: device.compile_kernels(text, name, device.cuda.sm, toolkit)
-        for toolkit in device.toolkits
+        for toolkit in (device.here if device.source_only else device.toolkits)
     }
 
 
