@@ -36,10 +36,11 @@ Parameters = Mapping[str, str | tuple[str, ...]]
 BYTES: Parameters = {
     "S": ("s8", "u8"), "T": ("i8", "u8"), "U": ("", "_u8"), "flip": ("0", "128"),
     "lift": ("-128", "0"), "low": ("-128..-100", "0..28"), "high_limit": ("90..127", "218..255"),
+    "zeros": ("-128..127", "0..255"),
 }  # fmt: skip
 """Signed and unsigned bytes: suffix of micro-kernels, element type, suffix of those that are
-signed without one, what is subtracted to make a signed or an unsigned one of it, and limits that
-results are clipped to."""
+signed without one, what is subtracted to make a signed or an unsigned one of it, limits that
+results are clipped to, and zero points."""
 
 
 def micro_kernels(

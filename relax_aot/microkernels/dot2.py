@@ -60,7 +60,7 @@ def windows(header: str, operands: Parameters) -> tuple[MicroKernel, ...]:
     """Gathers of left operands, which subtract an offset."""
     return micro_kernels(
         header,
-        """zero -128..127, rows 1..~3, row_step 0..~9,
+        """zero $zeros, rows 1..~3, row_step 0..~9,
         depth up(count0 * count1 * count2, $group), count0 1..~3, first0 0..count0,
         last0 first0..count0,
         step0 step1 * count1..~step1 * count1 + 1,
@@ -129,7 +129,7 @@ MICRO_KERNELS = (
         GATHER,
         """channels 1..~4, rows 1..~4, columns 1..~4, row_dilation 1..~4,
         column_dilation 1..~4, row_stride 1..~4, column_stride 1..~4, channel_step 1..~4,
-        row_phase_step 1..~4, column_phase_step 1..~4, line_step 1..~4
+        row_phase_step 0..~4, column_phase_step 0..~4, line_step 0..~4
         kernel @raot_tap_offsets() -> (%offsets: i32[channels, rows, columns]) {
           for c in 0..channels, y in 0..rows, x in 0..columns {
             let line = y * row_dilation // row_stride
@@ -144,7 +144,7 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         GATHER,
-        """zero 0..127, channels 1..~3, row_phases 1..row_stride, column_phases 1..column_stride,
+        """zero $zeros, channels 1..~3, row_phases 1..row_stride, column_phases 1..column_stride,
         lines 1..~5, positions 1..~30, row_stride 1..~3, column_stride 1..~3,
         top ~-3 | -1 | 0 | 3, left ~-3 | -1 | 0 | 3, image_rows 1..~5, image_columns 1..~25,
         channel_step image_rows * row_step.., row_step image_columns * column_step..,
@@ -194,7 +194,7 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         DEPTHWISE,
-        """channels 1..~40, zero -128..127, first0 ~0 | 1, last0 first0..~first0 + 2,
+        """channels 1..~40, zero $zeros, first0 ~0 | 1, last0 first0..~first0 + 2,
         step0 ~6 * channels, count1 ~6, first1 ~0 | 1 | 2, last1 first1..~first1 + 3,
         step1 ~channels, %weights -255..255
         kernel @raot_depthwise_channels_$S(

@@ -11,7 +11,7 @@ SLACK = 16
 PRODUCTS: Parameters = {"S": ("s16", "s8"), "T": ("i16", "i8"), "at": ("2 * h + l", "2 * l + h")}
 """The two weights in the middle of four bytes are exchanged, as SXTB16 takes every second one."""
 
-COLUMN = "zero -128..127, " + ", ".join(
+COLUMN = "zero $zeros, " + ", ".join(
     f"count{n} 1..~4, first{n} 0..count{n}, last{n} first{n}..count{n}, step{n} 0..~40"
     for n in range(4)
 )
@@ -72,7 +72,7 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         "depthwise_3x3.h",
-        """zero 0..127, rows 1..~5, width 1..~12, top ~-2 | -1 | 0 | 2, left ~-2 | -1 | 0 | 1,
+        """zero $zeros, rows 1..~5, width 1..~12, top ~-2 | -1 | 0 | 2, left ~-2 | -1 | 0 | 1,
         image_rows ~4, image_columns 1..~9, row_step ~30, step 1..~3
         kernel @raot_pad_$S(%image: $T[span(image_rows * row_step, image_columns * step)]) ->
           (%plane: $T[up(rows * width, 4)]) {

@@ -47,7 +47,7 @@ SCALED: Parameters = {
 MICRO_KERNELS = (
     *micro_kernels(
         "gather_pairs.h",
-        """zero -128..127, channels 1..~9, channel_step ~1 | 40, lines 1..~4, first1 0..lines,
+        """zero $zeros, channels 1..~9, channel_step ~1 | 40, lines 1..~4, first1 0..lines,
         last1 first1..lines, line_step ~400, taps 1..~3, dilation 1..~2, columns 1..wide,
         first ~-5 | -1 | 0 | 2, stride 1..~3, width 1..~26, column_step ~1 | 3 | channels,
         wide ~1 | 12 | 26
@@ -142,7 +142,7 @@ MICRO_KERNELS = (
     *micro_kernels(
         "requantize_rows.h",
         """channels 1..~9, positions 1..~12, channel_step positions * step..~positions * step + 1,
-        step ~1 | 2 | 7, sum_step positions..~12, scale_step 0..1, zero -128..127, low $low,
+        step ~1 | 2 | 7, sum_step positions..~12, scale_step 0..1, zero $zeros, low $low,
         high $high_limit, %scales $table
         kernel @raot_requantize_rows_$form$U(
           %sums: i32[span(channels * sum_step, positions * 1)],
@@ -158,7 +158,7 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         "depthwise_pairs.h",
-        """zero -128..127, rows 1..32, top ~-3 | -2 | -1 | 0 | 1 | 4, image_rows 1..~36,
+        """zero $zeros, rows 1..32, top ~-3 | -2 | -1 | 0 | 1 | 4, image_rows 1..~36,
         row_step ~1 | 9, columns 1..~9, left ~-2 | -1 | 0 | 2, image_columns 1..~12,
         column_step ~1 | 40
         kernel @raot_gather_columns_$S(

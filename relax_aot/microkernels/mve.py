@@ -41,7 +41,7 @@ SCALED: Parameters = {
     "scales": ("100..10000", *(f"{MULTIPLIERS}, %$table[1] -11..-{n}" for n in (4, 3, 3))),
     "value": ("local value: i64 = i64(rint((f32(sum) * $scale)))", *(BY_SHIFT,) * 3),
     "high": ("", "(product >> 32:i64)", ROUNDED, LOWERED),
-    "limits": "zero -128..127, low $low, high $high_limit, %$table $scales",
+    "limits": "zero $zeros, low $low, high $high_limit, %$table $scales",
     "clipped": "$T(min(max((value + index(zero)), index(low)), index(high)))",
 }
 """Sums scaled in float, or by a multiplier and a shift, and clipped."""
@@ -199,7 +199,7 @@ MICRO_KERNELS = (
             %out[j * line_step + i * step] = cast((rint(quotient) + $zero), $T, saturate)
           }
         }""",
-        {**BYTES, "zeros": ("-128..127", "0..255")},
+        BYTES,
         {
             "form": ("", "_from"), "literal": ("zero $zeros, ", ""),
             "operand": ("", ", %zero: $T[1]"), "zero": ("f32(index(zero))", "f32(%zero[0])"),
