@@ -58,7 +58,8 @@ MICRO_KERNELS = (
     *micro_kernels(
         "requantize.h",
         """rows 1..~4, columns 1..~40, out_step columns.., a_step columns.., b_step columns..,
-        a_factor -4194304..4194304, b_factor -4194304..4194304, offset -268435456..268435456,
+        a_factor ~-4194304 | -65521 | 3 | 4194304, b_factor ~-4194304 | -65521 | 3 | 4194304,
+        offset ~-268435456 | -7 | 0 | 268435456,
         shift 18..23
         kernel @raot_qadd_s8(
           %a: i8[span(rows * a_step, columns * 1)], %b: i8[span(rows * b_step, columns * 1)]
@@ -73,7 +74,7 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         WINDOWS,
-        """groups 1..~5, depth 1..~150, positions 1..~5, row_step 1..~depth + 4
+        """groups 1..~5, depth 1..~150, positions 1..~5, row_step 0..~depth + 4
         kernel @raot_multiply_nhwc_s8(
           %weights: i32[groups, 8 + up(depth, 16)],
           %rows: i8[span(positions * row_step,
