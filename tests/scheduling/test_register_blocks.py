@@ -39,11 +39,12 @@ FEW, MANY = 2, 6
 SCHEDULED = (
     "affine_grid", "arg_max", "arg_min", "average_pool", "average_pool_nhwc", "causal_conv",
     "col2im", "conv", "conv_integer", "conv_nhwc", "conv_nhwc_integer", "conv_transpose",
-    "conv_transpose_nhwc", "conv_transpose_nhwc_integer", "cum_prod", "cum_sum",
-    "depthwise_nhwc", "depthwise_nhwc_integer", "dft", "expand_sizes", "fixed_softmax",
-    "gemm", "linear_attention", "lp_pool", "matmul", "matmul_groups", "matmul_integer",
-    "matmul_nbits", "max_pool", "max_pool_nhwc", "ngram_counts", "one_hot", "prelu",
-    "qaverage_pool", "qmean", "reduce", "reduce_sizes", "reduce_to", "resize", "sign",
+    "conv_transpose_integer", "conv_transpose_nhwc", "conv_transpose_nhwc_integer", "cum_prod",
+    "cum_sum", "depthwise_nhwc", "depthwise_nhwc_integer", "dft", "expand_sizes",
+    "fixed_softmax", "gemm", "gru", "linear_attention", "lp_pool", "lstm", "matmul",
+    "matmul_groups", "matmul_integer", "matmul_nbits", "matmul_scaled", "max_pool",
+    "max_pool_nhwc", "ngram_counts", "one_hot", "prelu", "qaverage_pool", "qgru", "qlstm",
+    "qmean", "qrnn", "reduce", "reduce_sizes", "reduce_to", "resize", "rnn", "sign",
 )  # fmt: skip
 """Ops of which some sample is scheduled."""
 CASES = tuple(case for case in cases_of(all_ops().values()) if not case.op.view)
