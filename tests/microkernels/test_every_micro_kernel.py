@@ -116,7 +116,7 @@ def test_stored_tiles_with_fma_alone() -> None:
 def test_c_with_avx512_that_has_no_products_of_bytes() -> None:
     """Such as Skylake: sums of floats are vectors of 512 bits, those of integers of 256."""
     if "avx512dq" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("no AVX-512")
+        pytest.skip("this processor has no AVX-512")
     call = in_process(ARM, ("-O2", "-march=skylake-avx512"))
     for kernel in ARM:
         assert not differences(kernel, samples(kernel.name)[:EMULATED], call)

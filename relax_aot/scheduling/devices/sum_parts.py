@@ -73,9 +73,9 @@ def parts_of(w: Writer, parts: Dim, behind: int) -> Iterator[Part]:
 
 
 def round_of(sides: Sequence[Side]) -> int:
-    """Parts in a round of the loop. More share the instructions that tests and addresses take, of
-    which there are most where all lines have the shortest vectors; of known sums, numbers are in
-    registers that they need."""
+    """Parts in a round of the loop. More parts share the instructions for tests and addresses, most
+    of which lines of the shortest vectors need; of known sums, numbers are in registers that more
+    parts need."""
     short = all(side.rows and side.vector == 2 for side in sides)
     return 4 if short and not extent(sides[0].product.steps).is_constant else 2
 
