@@ -208,7 +208,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
                                         architectures=["Qwen2ForCausalLM"]),
                                 "layer_types is [], expected a list of 1"),
     "a type of layers": (changed(layer_types=["linear_attention"], sliding_window=4,
-                                 architectures=["MistralForCausalLM"]),
+                                 use_sliding_window=True, architectures=["Qwen2ForCausalLM"]),
                          "layer_types has linear_attention, which is not supported, only full_att"),
     "windows of no size": (changed(layer_types=["sliding_attention"],
                                    architectures=["SmolLM3ForCausalLM"]),
