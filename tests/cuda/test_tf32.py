@@ -97,8 +97,8 @@ def test_factors_are_rounded_and_sums_are_not(transposed: bool) -> None:
 
 def test_without_the_option_nothing_is_rounded() -> None:
     project = compiled(transposed=False, numerics="blocked")
-    assert b"m16n8k8" not in project.files["blocked0.cu"]
-    assert b"m16n8k8" in compiled(transposed=False).files["tf320.cu"]
+    assert b"tf32.tf32" not in project.files["blocked0.cu"]
+    assert b"tf32.tf32" in compiled(transposed=False).files["tf320.cu"]
 
 
 def test_verification_knows_of_the_rounding() -> None:
