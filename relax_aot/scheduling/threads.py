@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from functools import lru_cache
+from math import prod
 
 from relax_aot.fusion.checking.independence import private_scratch
 from relax_aot.ir.axes import CORE
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import (
     BODIES,
@@ -30,6 +31,7 @@ from relax_aot.ir.loops import (
     mapped,
     walk,
 )
+from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.rewrite import map_buffers, rewrite_module
 from relax_aot.ir.types import TensorType
 from relax_aot.microkernels.functions import FUNCTIONS
@@ -41,7 +43,9 @@ GREATEST = 32
 LEAST = 1 << 15
 """The work of a chunk of iterations: less is not worth a hand-over to another thread."""
 LANES = 8
-"""Products of a micro-kernel that count as one operation."""
+"""Products of a tile that count as one operation."""
+PRODUCT = 2
+"""Operations of each product in the loops that a micro-kernel stands for, about."""
 BYTES = 4
 """Bytes of weights that count as one: reading them from memory takes as long."""
 
@@ -128,19 +132,25 @@ def _marked(kernel: Kernel, loops: Container[int], own: Container[str]) -> Kerne
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A loop that may become parallel: where it is, how often it runs, and its iterations and
-    their work in total at the greatest sizes."""
+    """A loop that may become parallel: where it is, how often it runs, its iterations, and the
+    work of one and of the last of them at the greatest sizes. The last tile of rows is smaller."""
 
     loop: For
     path: tuple[int, ...]
     around: int
     iterations: int
-    work: int
+    each: int
+    last: int
+
+    @property
+    def work(self) -> int:
+        return (self.iterations - 1) * self.each + self.last
 
     def seconds(self, threads: int, whole: int, least: int) -> float:
         """The time of the kernel, whose work is `whole`, where threads share this loop alone."""
-        rounds = ceil(self.iterations / threads) / self.iterations
-        return whole - self.around * (self.work * (1 - rounds) - least / 4)
+        rounds, rest = divmod(self.iterations - 1, threads)
+        longest = rounds * self.each + (self.each if rest else self.last)
+        return whole - self.around * (self.work - longest - least / 4)
 
     def overlaps(self, other: _Candidate) -> bool:
         common = min(len(self.path), len(other.path))
@@ -158,8 +168,10 @@ def _candidates(
             inside, iterations = ranges((stmt,), bounds), greatest(stmt.extent, bounds)
             here = (*path, position)
             if iterations >= 2:
-                work = iterations * work_of(stmt.body, inside)
-                yield _Candidate(stmt, here, around, iterations, work)
+                end = interval(stmt.start, bounds)[1] + iterations - 1
+                last = work_of(stmt.body, bounds.with_range(stmt.variable, end, end))
+                each = work_of(stmt.body, inside)
+                yield _Candidate(stmt, here, around, iterations, each, min(each, last))
             yield from _candidates(stmt.body, inside, here, around * iterations)
 
 
@@ -232,7 +244,15 @@ def work_of(body: tuple[Stmt, ...], bounds: Bounds) -> int:
             case Micro() if stmt.kernel.name in FUNCTIONS.values():
                 total += greatest(stmt.sizes[0], bounds)
             case Micro():
-                total += prod(greatest(size, bounds) for size in stmt.sizes) // LANES
+                sizes = tuple(greatest(size, bounds) for size in stmt.sizes)
+                total += _meaning(stmt.kernel, sizes) // PRODUCT
             case _:
                 total += 1 + sum(1 for _ in expressions(stmt)) // 4
     return total
+
+
+@lru_cache(maxsize=4096)
+def _meaning(kernel: MicroKernel, sizes: tuple[int, ...]) -> int:
+    """The work of the loops that a micro-kernel stands for."""
+    values = zip(kernel.sizes, sizes, strict=True)
+    return work_of(kernel.meaning.body, Bounds.of({name: (n, n) for name, n in values}))

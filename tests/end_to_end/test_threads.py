@@ -18,7 +18,7 @@ from relax_aot.evaluation.reference import evaluate
 from relax_aot.fusion.checking.independence import private_scratch
 from relax_aot.ir.axes import CORE
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import For
+from relax_aot.ir.loops import For, walk
 from relax_aot.ir.parse import parse
 from relax_aot.ir.text import to_text
 from relax_aot.project import Project
@@ -265,6 +265,50 @@ def test_a_loop_is_shared_where_its_iterations_are_independent(name: str) -> Non
     assert found == expected
 
 
+HEADS = {
+    "heads": ("(8*p + c) // 12, r, (8*p + c) % 12", True),
+    "heads of one row": ("(8*p + c) // 12, 0, (8*p + c) % 12", True),
+    "columns of two panels": ("(7*p + c) // 12, r, (7*p + c) % 12", False),
+    "remainders of another size": ("(8*p + c) // 12, r, (8*p + c) % 8", False),
+    "quotients of another size": ("(8*p + c) // 16, r, (8*p + c) % 12", False),
+    "remainders alone": ("1, r, (8*p + c) % 12", False),
+    "quotients alone": ("(8*p + c) // 12, r, 0", False),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_panels_of_columns_are_independent_where_these_are_those_of_heads(name: str) -> None:
+    index, expected = HEADS[name]
+    module = parse(
+        "symbol n in 1..9\nfunc @main(%x: f32[n, 24]) {\n"
+        "  %y: f32[2, n, 12] = call_kernel(%x) {kernel=@k}\n  return %y\n}\n"
+        "kernel @k(%x: f32[n, 24]) -> (%y: f32[2, n, 12]) {\n"
+        "for p in 0..3 {\nfor r in 0..n {\nfor c in 0..8 {\n"
+        f"%y[{index}] = %x[r, 8*p + c]\n}}\n}}\n}}\n}}\n"
+    )
+    kernel = module.kernels[0]
+    loop = kernel.body[0]
+    assert isinstance(loop, For)
+    found = private_scratch(kernel, loop, module.bounds.open)
+    assert found == (frozenset() if expected else None)
+
+
+@pytest.mark.parametrize(("high", "shared"), [(32, "p"), (48, "t")])
+def test_threads_share_the_loop_that_leaves_least_to_one_of_them(high: int, shared: str) -> None:
+    """Of 32 rows, a second tile has 8 only, so three panels are divided better."""
+    module = parse(
+        f"symbol n in 1..{high}\nfunc @main(%x: f32[n, 96]) {{\n"
+        "  %y: f32[n, 96] = call_kernel(%x) {kernel=@k}\n  return %y\n}\n"
+        "kernel @k(%x: f32[n, 96]) -> (%y: f32[n, 96]) {\n"
+        "for p in 0..3 {\nfor t in 0..(n + 23) // 24 {\n"
+        "for r in 0..min(24, n - 24*t) {\nfor c in 0..32 {\n"
+        "%y[24*t + r, 32*p + c] = %x[24*t + r, 32*p + c]\n}\n}\n}\n}\n}\n"
+    )
+    found = threads.run(module, 2, least=700).kernels[0]
+    loops = [one for one in walk(found.body) if isinstance(one, For) and one.axis == threads.AXIS]
+    assert [loop.variable for loop in loops] == [shared]
+
+
 def test_a_scalar_of_all_iterations_keeps_a_loop_serial() -> None:
     module = parse(
         "symbol n in 1..9\nfunc @main(%x: f32[n]) {\n"
@@ -347,4 +391,21 @@ func @main(%x: f32[1, {size}]) {{
   return %y
 }}"""
     code = rx.compile(rx.parse(text), board="host", threads=2).files["model.c"].decode()
+    assert ("raot_parallel(" in code) == shared
+
+
+@pytest.mark.parametrize(("size", "shared"), [(288, True), (64, False)])
+def test_micro_kernels_count_as_the_loops_that_they_stand_for(
+    size: int, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their sizes are also distances between rows, whose product is not their work."""
+    monkeypatch.setattr(threads, "LEAST", 1 << 15)
+    text = f"""const %w: f32[{size}, {size}] = splat 0.5
+func @main(%x: f32[1, {size}]) {{
+  %y: f32[1, {size}] = matmul(%x, %w)
+  return %y
+}}"""
+    project = rx.compile(rx.parse(text), board="host", threads=2, quantize="q8_0")
+    code = project.files["model.c"].decode()
+    assert "raot_dot" in code
     assert ("raot_parallel(" in code) == shared

@@ -375,7 +375,17 @@ class Pair:
         return any(known_lt(b, a) for a, b in found)
 
     def _coordinates(self, one: Dim, other: Dim) -> Iterator[tuple[Dim, Dim]]:
-        """Addresses, and their quotients and remainders by the elements of inner axes."""
+        """Addresses, their quotients and remainders by the elements of inner axes, and the index
+        that two of these are the quotient and the remainder of: a column of several heads."""
+        yield from self._axes(one, other)
+        first, later = (self._ranges.digits_of(dim) for dim in (one, other))
+        if first is not None and later is not None:
+            axes = list(self._axes(first.dim, later.dim))
+            yield from axes
+            if {(first.upper, later.upper), (first.lower, later.lower)} <= set(axes):
+                yield first.value, later.value
+
+    def _axes(self, one: Dim, other: Dim) -> Iterator[tuple[Dim, Dim]]:
         yield one, other
         for step in self._steps:
             parts = [self._ranges.divided(dim, step) for dim in (one, other)]

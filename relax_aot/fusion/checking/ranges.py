@@ -6,6 +6,8 @@ A variable has a name of its own everywhere, so a range belongs to the name.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from relax_aot.ir.dim_expr import Atom, combined, term_quotient
 from relax_aot.ir.dims import (
     ONE,
@@ -21,6 +23,16 @@ from relax_aot.ir.dims import (
     prove_eq,
     prove_le,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """`dim` with variables `upper` and `lower` for quotient and remainder of `value`."""
+
+    dim: Dim
+    value: Dim
+    upper: Dim
+    lower: Dim
 
 
 class Ranges:
@@ -97,6 +109,24 @@ class Ranges:
             return quotient, rest
         return quotient + rest // by, rest % by
 
+    def digits_of(self, dim: Dim) -> Digits | None:
+        """Where `dim` has the quotient of a value of at least 0 by a constant, and the value."""
+        for atom in sorted(dim.atoms, key=str):
+            if not isinstance(atom, FloorDiv) or not atom.denominator.is_constant:
+                continue
+            value, by = atom.numerator, atom.denominator
+            name = max((n for n in value.symbols if n in self.ranges), key=_age, default="")
+            if not name or not self.known_le(ZERO, value):
+                continue
+            upper = Dim.of(self.variable("upper", ZERO, value // by + 1))
+            lower = Dim.of(self.variable("lower", ZERO, by))
+            named = _replaced(dim, atom, upper)
+            times = exact_quotient(rise(named, name), rise(value, name))
+            if times is None:
+                continue
+            return Digits(named + times * (by * upper + lower - value), value, upper, lower)
+        return None
+
     def known_le(self, low: Dim, high: Dim) -> bool:
         """low <= high for all sizes and all values of the variables; False: not proven."""
         apart = high - low
@@ -130,7 +160,7 @@ class Ranges:
             return True
         if not names or steps == 0:
             return not names and prove_le(0, dim, self.bounds)
-        name = max(names, key=lambda n: int(n.rpartition("'")[2]))
+        name = max(names, key=_age)
         stride = rise(dim, name)
         if name in stride.symbols:
             return False
@@ -164,6 +194,15 @@ class Ranges:
                 if factor % by.constant == 0:
                     return self.known_le(ZERO, rest + atom.numerator * (factor // by.constant))
         return False
+
+
+def _replaced(dim: Dim, part: Atom, value: Dim) -> Dim:
+    return Dim.of(combined(dim, lambda atom: value if atom == part else Dim.of(atom)))
+
+
+def _age(name: str) -> int:
+    """The number of a variable; newer ones have greater numbers."""
+    return int(name.rpartition("'")[2])
 
 
 def rise(dim: Dim, name: str) -> Dim:
