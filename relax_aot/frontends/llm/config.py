@@ -14,6 +14,7 @@ from relax_aot.frontends.bounds import printable
 
 GREATEST_SIZE = 2**24
 """Of a width, a vocabulary or a context: larger ones are errors of the file."""
+MOST_LAYERS = 2**12
 LEAST_NUMBER, GREATEST_NUMBER = map(float, (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 

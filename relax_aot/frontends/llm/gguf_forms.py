@@ -46,6 +46,8 @@ class Form:
     """Whether a part of each head may be rotated."""
     added: float = 0.0
     """What the file adds to the weights of norms."""
+    one_base: bool = False
+    """Whether layers with windows have the base of positions of the others."""
     layers_of_27b: int = 0
     """With so many layers, scores are divided by the root of the width for each head."""
 
@@ -77,7 +79,7 @@ FORMS: Mapping[str, Form] = {
         paired=True,
     ),
     "llama": Form("LlamaForCausalLM", windowed="MistralForCausalLM", paired=True),
-    "olmo2": Form("Olmo2ForCausalLM", windowed="Olmo3ForCausalLM", layers=RESULTS),
+    "olmo2": Form("Olmo2ForCausalLM", windowed="Olmo3ForCausalLM", layers=RESULTS, one_base=True),
     "phi2": Form(
         "PhiForCausalLM",
         fields={"layer_norm_eps": "attention.layer_norm_epsilon"},

@@ -12,6 +12,7 @@ import numpy as np
 
 from relax_aot.frontends import ModelError, UnsupportedError
 from relax_aot.frontends.bounds import printable
+from relax_aot.frontends.llm.config import MOST_LAYERS
 from relax_aot.frontends.llm.gguf import GgufTensor
 from relax_aot.frontends.llm.gguf_forms import FORMS, Form
 from relax_aot.frontends.llm.rotary import FULL, SLIDING
@@ -42,6 +43,13 @@ FACTORS = "rope_freqs.weight"
 """A number for each frequency, which divides it: the scaling of Llama 3."""
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 """The same of LongRoPE, for long and for short texts."""
+THETA = 10000.0
+"""The base of positions where a file does not say it."""
+PATTERN = "attention.sliding_window_pattern"
+ATTENTION = "rope.scaling.attn_factor"
+"""Of cosines and sines."""
+EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_epsilon")
+"""What configurations call the small number of norms."""
 TABLE, OUTPUT = "token_embd.weight", "output.weight"
 _LAYER = re.compile(r"blk\.(\d{1,8})\.(\w+)\.(weight|bias)")
 _PAIRED = ("attn_q", "attn_k")
@@ -66,6 +74,11 @@ def config_of(
     form = form_of(file, metadata)
     prefix = f"{metadata['general.architecture']}."
     own = {key.removeprefix(prefix): value for key, value in metadata.items()}
+    if metadata.get("split.count", 1) not in (0, 1):
+        raise UnsupportedError(
+            f"{file} is one of {printable(str(metadata['split.count']))} parts of a file, which is"
+            " not supported; gguf-split --merge of llama.cpp joins them"
+        )
     if own.get("attention.causal") is False:
         raise UnsupportedError(f"{file}: attention.causal=False is not supported")
     if own.get("expert_count"):
@@ -73,6 +86,10 @@ def config_of(
     if TABLE not in tensors:
         raise ModelError(f"{file} has no tensor {TABLE}")
     named = {**FIELDS, **form.fields}
+    epsilon = next(named[name] for name in reversed(EPSILONS) if name in named)
+    for needed in (epsilon, FIELDS["max_position_embeddings"]):
+        if needed not in own:
+            raise ModelError(f"{file} has no field {prefix}{needed}")
     given = {ours: own[theirs] for ours, theirs in named.items() if theirs in own}
     fields: dict[str, Any] = {**form.missing, **given}
     windows = fields.get("sliding_window", 0) != 0  # as in llama.cpp
@@ -84,30 +101,56 @@ def config_of(
     fields["tie_word_embeddings"] = OUTPUT not in tensors
     fields |= {flag: name in tensors for flag, name in form.flags.items()}
     fields.setdefault("num_key_value_heads", fields.get("num_attention_heads"))
-    fields |= _types(own.get("attention.sliding_window_pattern"))
+    fields.setdefault("rope_theta", THETA)
+    if windows and "rope_local_base_freq" not in named:
+        _require(file, own, "rope.freq_base_swa", fields["rope_theta"])
+    if windows and form.one_base:
+        fields["rope_parameters"] = {SLIDING: {"rope_theta": fields["rope_theta"]}}
+    layers = fields.get("num_hidden_layers")
+    fields |= _types(file, own.get(PATTERN), layers)
     _name_heads(file, own, fields, form)
     fields["rope_scaling"] = _scaling(file, own, tensors)
     return fields
 
 
-def _types(pattern: object) -> dict[str, Any]:
+def _types(file: str, pattern: object, layers: object) -> dict[str, Any]:
     """Which layers have windows: one of so many has none, or each as a list says."""
     if isinstance(pattern, list):
         return {"layer_types": [SLIDING if one else FULL for one in pattern]}
-    return {} if pattern is None else {"sliding_window_pattern": pattern}
+    if pattern is None or not isinstance(layers, int) or layers > MOST_LAYERS:
+        return {}
+    if isinstance(pattern, bool) or not isinstance(pattern, int) or pattern < 0:
+        raise ModelError(f"{file}: {PATTERN} is {printable(str(pattern))}, expected a number")
+    # As in llama.cpp: 0 for windows in all layers.
+    types = [pattern == 0 or number % pattern < pattern - 1 for number in range(layers)]
+    return {"layer_types": [SLIDING if one else FULL for one in types]}
+
+
+def _require(file: str, own: Mapping[str, Any], name: str, allowed: object) -> None:
+    """Refuse a field with another value, which is not compiled."""
+    if own.get(name, allowed) != allowed:
+        raise UnsupportedError(
+            f"{file}: {name}={printable(str(own[name]))} is not supported, only {allowed}"
+        )
 
 
 def _scaling(
     file: str, own: Mapping[str, Any], tensors: Mapping[str, GgufTensor]
 ) -> dict[str, Any] | None:
     """The scaling of positions. As in llama.cpp, a factor without a type is linear."""
+    attention = own.get(ATTENTION, 1.0)
     if SHORT in tensors and LONG in tensors:
         return {
             "rope_type": "longrope",
             "short_factor": _numbers(tensors[SHORT]),
             "long_factor": _numbers(tensors[LONG]),
-            "attention_factor": own.get("rope.scaling.attn_factor"),
+            "attention_factor": attention,
         }
+    if attention != 1:
+        raise UnsupportedError(
+            f"{file}: {ATTENTION}={printable(str(attention))} is not supported without {LONG} and"
+            f" {SHORT}"
+        )
     factors = tensors.get(FACTORS)
     kind, factor = own.get("rope.scaling.type", "linear"), own.get("rope.scaling.factor")
     factor = factor or own.get("rope.scale_linear") or 1.0

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from relax_aot.frontends import ModelError, UnsupportedError
-from relax_aot.frontends.llm.config import GREATEST_SIZE
+from relax_aot.frontends.llm.config import GREATEST_SIZE, MOST_LAYERS
 from relax_aot.frontends.llm.gguf import GgufTensor
 from relax_aot.frontends.llm.gguf_blocks import KINDS, Kind
 from relax_aot.frontends.llm.tokenizer.components import MARK
@@ -35,7 +35,6 @@ from relax_aot.ops._op import Array
 SUFFIX, TEXT = ".bin", "tokenizer.bin"
 MAGIC, HEADER, ALIGNED = b"24ka", 7, 256
 VERSIONS = (1, 2)
-MOST_LAYERS = 4096
 F32 = KINDS[0]
 _FIELDS = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",

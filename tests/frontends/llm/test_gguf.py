@@ -16,6 +16,7 @@ import pytest
 
 import relax_aot as rx
 from relax_aot.errors import RelaxAotError
+from relax_aot.frontends.llm.architectures import shape_of
 from relax_aot.frontends.llm.checkpoint import read_checkpoint
 from relax_aot.frontends.llm.gguf import GgufTensor, read_gguf
 from relax_aot.frontends.llm.gguf_blocks import KINDS
@@ -86,6 +87,11 @@ OTHERS: dict[str, tuple[Llama, dict[str, Any]]] = {
         plain("gemma2", style={"query_scale": 8**-0.5}, **ROOT),
         {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 5.0},
     ),
+    "gemma2 with windows in two of three layers": (
+        plain("gemma2", 4, {"query_scale": 8**-0.5, "windows": (6, 6, None, 6)}, **ROOT),
+        {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 5.0,
+         "attention.sliding_window_pattern": 3},
+    ),
     "gemma3": (
         plain("gemma3", 4, {"query_scale": 8**-0.5}, **ROOT),
         {"attention.sliding_window_pattern": 3, "rope.freq_base_swa": 5000.0,
@@ -97,7 +103,9 @@ OTHERS: dict[str, tuple[Llama, dict[str, Any]]] = {
          "logit_scale": 8.0},
     ),
     "olmo2": (MODELS["olmo2"], {}),
-    "olmo2 with windows": (plain("olmo3", 5, rope_scaling=None), {}),
+    "olmo2 with windows": (
+        plain("olmo3", 5, {"local_theta": 3000.0}, rope_scaling=None, rope_theta=3000.0), {},
+    ),
     "phi2": (MODELS["phi2 with shared keys"], {}),
     "phi3": (MODELS["phi3"], {}),
     "seed_oss": (MODELS["seed oss"], {}),
@@ -118,6 +126,18 @@ def test_other_architectures_compute_the_logits(name: str, tmp_path: Path) -> No
     found = last_logits(written(tmp_path, data), tokens)
     wanted = logits(model, tokens)[-1]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3", "smollm3"])
+def test_a_base_that_is_missing_is_that_of_llama_cpp(architecture: str, tmp_path: Path) -> None:
+    """10000, also where `config.json` has another one."""
+    data = file_of(Llama(words=20, layers=1), "F32", architecture)
+    name = f"{architecture}.rope.freq_base".encode()
+    found = []
+    for content in (data, data.replace(name, name[:-1] + b"?")):
+        config = read_checkpoint(written(tmp_path, content)).config
+        found.append(shape_of(config).rotations[0].frequencies.tolist())
+    assert found[0] == found[1]
 
 
 def test_short_factors_of_a_file_divide_the_frequencies(tmp_path: Path) -> None:
@@ -188,6 +208,18 @@ def test_a_factor_without_a_type_is_linear(fields: dict[str, Any], tmp_path: Pat
         ({"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, 0, "type=yarn by 4.0 is not"),
         ({"rope.scaling.factor": 2.0}, 4, "by 2.0 and rope_freqs.weight is not supported"),
         ({"attention.causal": False}, 0, "attention.causal=False is not supported"),
+        ({"rope.scaling.attn_factor": 1.3}, 0, "attn_factor=1.2999.* is not supported without"),
+        (
+            {"rope.freq_base_swa": 5.0, "attention.sliding_window": 4},
+            0,
+            "rope.freq_base_swa=5.0 is not supported, only 10000",
+        ),
+        (
+            {"attention.sliding_window_pattern": True},
+            0,
+            "window_pattern is True, expected a number",
+        ),
+        ({"rope.scaling.attn_factor": 0.5}, 4, "attn_factor=0.5 is not supported without rope"),
     ],
 )
 def test_fields_that_change_the_logits_are_not_ignored(
@@ -200,6 +232,13 @@ def test_fields_that_change_the_logits_are_not_ignored(
         rx.load_llm(written(tmp_path, data), context=8)
 
 
+SCALES = {
+    "Q4_1": (0, 4), "Q5_1": (0, 4), "Q4_K": (0, 4), "Q5_K": (0, 4), "Q2_K": (80, 4),
+    "Q3_K": (108, 2), "Q6_K": (208, 2),
+}  # fmt: skip
+"""Where blocks have numbers of half precision, and how many bytes; others begin with one."""
+
+
 @pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in KINDS.values() if k.decode])
 def test_blocks_stand_for_what_ggml_says(kind: object, request: pytest.FixtureRequest) -> None:
     quants = pytest.importorskip("gguf.quants")
@@ -209,13 +248,8 @@ def test_blocks_stand_for_what_ggml_says(kind: object, request: pytest.FixtureRe
     data = rng.integers(0, 256, (24, one.bytes * 2 if one.elements > 1 else 64)).astype(np.uint8)
     if one.elements > 1:  # scales are small numbers
         small = rng.uniform(-1, 1, (48, 2)).astype("<f2").view(np.uint8).reshape(24, 2, 4)
-        blocks = data.reshape(24, 2, one.bytes)
-        if one.name == "Q6_K":
-            blocks[..., -2:] = small[..., :2]
-        else:
-            blocks[..., : 4 if one.name in ("Q4_1", "Q4_K") else 2] = small[
-                ..., : 4 if one.name in ("Q4_1", "Q4_K") else 2
-            ]
+        start, size = SCALES.get(one.name, (0, 2))
+        data.reshape(24, 2, one.bytes)[..., start : start + size] = small[..., :size]
     assert one.decode is not None
     found = np.asarray(one.decode(data.reshape(-1))).reshape(24, -1).astype(np.float32)
     wanted = quants.dequantize(data, quants.GGMLQuantizationType(number)).astype(np.float32)
@@ -281,7 +315,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "huge size": (behind(NAME, 4, "Q", 2**62), "has the shape"),
     "other size": (behind(NAME, 12, "Q", 16), "has the shape"),
     "type of a tensor": (behind(NAME, 20, "I", 1000), "has the type 1000"),
-    "type that is not read": (behind(NAME, 20, "I", 6), "Q5_0|overlaps|blocks"),
+    "type that is not read": (behind(NAME, 20, "I", 39), "MXFP4|overlaps|blocks"),
     "offset": (behind(NAME, 24, "Q", 7), "no multiple of 32"),
     "far offset": (behind(NAME, 24, "Q", 1 << 50), "but the file has"),
     "overlap": (behind(NAME, 24, "Q", 0), "overlaps another one"),
@@ -300,6 +334,26 @@ def test_damaged_files_are_clear_errors(name: str, tmp_path: Path) -> None:
     assert data != whole()
     with pytest.raises(RelaxAotError, match=message):
         rx.load_llm(written(tmp_path, data), context=8, chunk=4)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "field"),
+    [("llama", "context_length"), ("llama", "attention.layer_norm_rms_epsilon"),
+     ("phi2", "attention.layer_norm_epsilon"), ("starcoder2", "attention.layer_norm_epsilon"),
+     ("stablelm", "attention.layer_norm_epsilon")],
+)  # fmt: skip
+def test_what_llama_cpp_needs_is_not_guessed(architecture: str, field: str, tmp_path: Path) -> None:
+    name = f"{architecture}.{field}"
+    data = file_of(Llama(words=20, layers=1), "F32", architecture)
+    damaged = data.replace(name.encode(), name[:-1].encode() + b"?")
+    with pytest.raises(RelaxAotError, match=rf"tiny.gguf has no field {name}"):
+        rx.load_llm(written(tmp_path, damaged), context=8)
+
+
+def test_a_part_of_a_file_says_so(tmp_path: Path) -> None:
+    data = file_of(Llama(words=20, layers=1), "F32", text={"split.count": 2, "split.no": 0})
+    with pytest.raises(RelaxAotError, match="is one of 2 parts of a file, which is not supported"):
+        rx.load_llm(written(tmp_path, data), context=8)
 
 
 def test_alignment_is_a_power_of_two(tmp_path: Path) -> None:
