@@ -15,7 +15,7 @@ from relax_aot.emit.c_names import comment, identifier
 from relax_aot.emit.render import render
 from relax_aot.emit.weights import rows_of
 from relax_aot.frontends.llm.tokenizer.points import Table
-from relax_aot.frontends.llm.tokenizer.tables import Tokenizer, Words, listed
+from relax_aot.frontends.llm.tokenizer.tables import Added, Tokenizer, Words, listed
 from relax_aot.ir.types import C_TYPES, DType
 from relax_aot.version import VERSION
 
@@ -169,7 +169,7 @@ def _vocabulary(tokenizer: Tokenizer, tables: _Tables) -> list[str]:
     ]
     arrays: dict[str, tuple[NDArray[Any], str]] = {
         "added_tokens": (np.array([a.token for a in added], np.int32), "numbers of added tokens"),
-        "added_special": (np.array([a.special for a in added], np.uint8), "1: special"),
+        "added_flags": (np.array([_flags(a) for a in added], np.uint8), "RAOT_ADDED_*"),
         "special": (special, "a bit for each token: special"),
         "frame": (np.array([*tokenizer.before, *tokenizer.behind], np.int32), "around a text"),
     }
@@ -193,6 +193,11 @@ def _vocabulary(tokenizer: Tokenizer, tables: _Tables) -> list[str]:
         "spaces": f"RAOT_SPACES_{tokenizer.spaces}",
     }  # fmt: skip
     return fields + [f".{name} = {value}" for name, value in numbers.items()]
+
+
+def _flags(added: Added) -> int:
+    """What `raot/tokenizer.h` calls RAOT_ADDED_*."""
+    return added.special + 2 * added.takes_before + 4 * added.takes_behind
 
 
 def _merges(tokenizer: Tokenizer, tables: _Tables) -> str:

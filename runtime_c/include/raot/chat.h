@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "space.h"
 #include "status.h"
 #include "text.h"
 #include "utf8.h"
@@ -45,10 +46,7 @@ struct raot_chat {
 /* 1 for the spaces that Python's `str.strip` removes. */
 static inline int raot_chat_is_space(uint32_t point)
 {
-    return (point >= 0x09u && point <= 0x0Du) || (point >= 0x1Cu && point <= 0x20u) ||
-           point == 0x85u || point == 0xA0u || point == 0x1680u ||
-           (point >= 0x2000u && point <= 0x200Au) || point == 0x2028u || point == 0x2029u ||
-           point == 0x202Fu || point == 0x205Fu || point == 0x3000u;
+    return raot_is_space(point) != 0 || (point >= 0x1Cu && point <= 0x1Fu) ? 1 : 0;
 }
 
 /* A message as a piece, without spaces at its ends if its role is trimmed. */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "bpe.h"
+#include "pieces.h"
 #include "tokenizer.h"
 #include "unigram.h"
 #include "utf8.h"
@@ -21,12 +22,6 @@
 /* The most bytes that are added to the window at once, and those of one code point. */
 #define RAOT_ENCODE_STEP 64u
 #define RAOT_ENCODE_POINT 12u
-
-/* A place in the pieces of a text. */
-struct raot_place {
-    const struct raot_piece *piece;
-    size_t at;
-};
 
 /* One call. */
 struct raot_encoder {
@@ -424,7 +419,7 @@ static inline int32_t raot_encode_name(const struct raot_tokenizer *by,
             const int32_t word = raot_encode_added(by, text, bytes - from->at);
             const int special = (from->piece->options & RAOT_ENCODE_SPECIAL) != 0u;
 
-            if (word >= 0 && (by->added_special[word] == 0u || special != 0)) {
+            if (word >= 0 && (special != 0 || (by->added_flags[word] & RAOT_ADDED_SPECIAL) == 0u)) {
                 return word;
             }
             from->at += word < 0 ? 1u : raot_word_bytes(&by->added, (uint32_t)word);
@@ -449,14 +444,21 @@ static inline enum raot_status raot_encode_parts(struct raot_encoder *to,
 
     while (status == RAOT_OK) {
         const int32_t word = raot_encode_name(by, pieces + count, &place);
+        const unsigned flags = word < 0 ? 0u : by->added_flags[word];
+        struct raot_place stop = word < 0 ? end : place;
 
-        status = raot_encode_part(to, part, word < 0 ? end : place, first);
+        if ((flags & RAOT_ADDED_BEFORE) != 0u) {
+            stop = raot_place_back(part, stop);
+        }
+        if (raot_place_before(part, stop) != 0) { /* else the token before took these spaces */
+            status = raot_encode_part(to, part, stop, first);
+        }
         if (word < 0 || status != RAOT_OK) {
             return status;
         }
         status = raot_encode_put(to, by->added_tokens[word]);
         place.at += raot_word_bytes(&by->added, (uint32_t)word);
-        part = place;
+        part = (flags & RAOT_ADDED_BEHIND) != 0u ? raot_place_forth(place, last) : place;
         first = 0;
     }
     return status;

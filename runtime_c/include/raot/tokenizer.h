@@ -15,6 +15,11 @@
 /* The most patterns that divide texts one after the other. */
 #define RAOT_MOST_PATTERNS 8
 
+/* Added tokens that are special, and that take the spaces before and behind their names. */
+#define RAOT_ADDED_SPECIAL 1u
+#define RAOT_ADDED_BEFORE 2u
+#define RAOT_ADDED_BEHIND 4u
+
 enum raot_tokenizer_model {
     RAOT_BPE_BYTES,  /* byte-level BPE: a word begins as its bytes */
     RAOT_BPE_POINTS, /* BPE that begins with code points */
@@ -55,9 +60,9 @@ struct raot_tokenizer {
     struct raot_words words; /* by token */
     struct raot_words added; /* tokens that are found in texts before anything else */
     const int32_t *added_tokens;
-    const unsigned char *added_special; /* 1 for those that are special */
-    const unsigned char *special;       /* a bit for each token that decoding drops */
-    const int32_t *byte_tokens;         /* [256]: the token of each byte, -1 without; or NULL */
+    const unsigned char *added_flags; /* RAOT_ADDED_* */
+    const unsigned char *special;     /* a bit for each token that decoding drops */
+    const int32_t *byte_tokens;       /* [256]: the token of each byte, -1 without; or NULL */
     struct raot_merges merges;
     const float *scores;    /* of unigram tokens: float32 */
     const double *scores64; /* or float64 */

@@ -234,7 +234,8 @@ class Encoder:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "shape"), [("llama3", "llama3"), ("qwen2", "chatml"), ("llama2", "llama2"),
-                        ("gemma", "gemma"), ("unigram_bytes", "zephyr")],
+                        ("gemma", "gemma"), ("unigram_bytes", "zephyr"), ("phi3", "phi3"),
+                        ("phi4", "chatml")],
 )  # fmt: skip
 def test_tokens_are_those_of_the_rendered_text(kind: str, shape: str, tmp_path: Path) -> None:
     names = {"<|start|>": "<unk>", "<|stop|>": "<s>"} | (

@@ -160,14 +160,18 @@ CHANGES: dict[str, tuple[str, Any, str]] = {
     "unigram twice": ("model", {**UNIGRAM, "vocab": TWO}, "vocab[2]: a is there twice"),
     "an empty unigram": ("model", {**UNIGRAM, "vocab": []}, "vocab is empty"),
     "added without number": ("added_tokens", [{"content": "x"}], "id is None"),
-    "added that is stripped": (
-        "added_tokens", [{**BASE["added_tokens"][0], "lstrip": True}], "lstrip=True is not",
+    "added as single words": (
+        "added_tokens", [{**BASE["added_tokens"][0], "single_word": True}], "single_word=True is",
     ),
     "added and normalized": (
         "added_tokens", [{**BASE["added_tokens"][0], "normalized": True}], "<s>: normalized=True",
     ),
     "added in a taken place": (
         "added_tokens", [{**BASE["added_tokens"][0], "id": 1}], "the number 1 of another token",
+    ),
+    "added behind a gap": (
+        "added_tokens", [{**BASE["added_tokens"][0], "id": 6}],
+        "<s> has the number 6, but tokens that are not in the vocabulary are counted, and this",
     ),
     "added twice": ("added_tokens", BASE["added_tokens"] * 2, "there twice"),
 }  # fmt: skip
@@ -217,8 +221,22 @@ def test_tokens_that_overlap_are_found_as_the_reference_finds_them_or_refused(
     load({**fields, "added_tokens": [first, {**late, "content": "<t>"}]}, tmp_path)
 
 
+def test_spaces_of_a_token_are_no_part_of_another_one(tmp_path: Path) -> None:
+    first = {**BASE["added_tokens"][0], "rstrip": True}
+    fields = {**BASE, "normalizer": None}
+    other = {**first, "content": "x \n", "id": 5, "rstrip": False}
+    for late in (False, True):
+        both = [first, {**other, "normalized": late}]
+        with pytest.raises(RelaxAotError, match=r"'x \\n' has spaces at an end, and others have"):
+            load({**fields, "added_tokens": both}, tmp_path)
+    with pytest.raises(RelaxAotError, match=r"' ' has spaces at an end"):
+        load({**fields, "added_tokens": [{**first, "content": " "}]}, tmp_path)
+    for one in ([{**first, "rstrip": False}, other], [first, {**other, "content": "x"}]):
+        load({**fields, "added_tokens": one}, tmp_path)
+
+
 def test_tokens_of_bytes_need_a_decoder_of_bytes(tmp_path: Path) -> None:
-    fields = changed("model.vocab", {**BASE["model"]["vocab"], "<0x41>": 5})
+    fields = changed("model.vocab", {**BASE["model"]["vocab"], "<s>": 4, "<0x41>": 5})
     load(fields, tmp_path)
     mark = "\u2581"
     replace = {"type": "Replace", "pattern": {"String": mark}, "content": " "}

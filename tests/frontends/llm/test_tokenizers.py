@@ -134,6 +134,22 @@ def test_names_of_special_tokens_are_text_unless_requested() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["phi3", "phi4"])
+def test_names_of_tokens_take_the_spaces_around_them(kind: str) -> None:
+    """All spaces, also in front of bytes that are no text, and as names that follow each other."""
+    rng, names = random.Random(9), ["<s>", "</s>", "<|end|>", "<unk>"]
+    spaces = ["", " ", "  ", "\n", "\t\r\x0b\x0c", "\x85", "\xa0", "\u1680", "\u2000\u200a",
+              "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\u200b", "\x1c"]  # fmt: skip
+    given = []
+    for _ in range(600):
+        parts = rng.choices([*names, *names, "a", "\u00e9", "x y", "<"], k=rng.randrange(1, 7))
+        text = "".join(rng.choice(spaces) + part + rng.choice(spaces) for part in parts).encode()
+        at = rng.randrange(len(text) + 1)
+        given.append(text[:at] + rng.choice([b"", b"", b"\xe2", b"\xe2\x80", b"\xff"]) + text[at:])
+    assert_encodes(built(kind, *SANITIZED), made(kind), given)
+
+
+@pytest.mark.slow
 def test_words_and_texts_have_limits() -> None:
     program = built("llama3")
     word = b"a" * 100

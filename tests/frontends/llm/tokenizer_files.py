@@ -130,6 +130,13 @@ def sentence_piece(
     return Tokenizer.from_str(json.dumps(fields))
 
 
+def stripping(made: Tokenizer, **flags: bool) -> Tokenizer:
+    """With added tokens that take spaces around their names."""
+    fields = json.loads(made.to_str())
+    fields["added_tokens"] = [one | flags for one in fields["added_tokens"]]
+    return Tokenizer.from_str(json.dumps(fields))
+
+
 KINDS: dict[str, Callable[[], Tokenizer]] = {
     "gpt2": lambda: byte_level(None),
     "llama3": lambda: byte_level(LLAMA3, whole=True),
@@ -143,6 +150,8 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
     "undivided": lambda: sentence_piece("always", split=False),
     "unigram": lambda: sentence_piece("always", unigram=True, bytes_=False),
     "unigram_bytes": lambda: sentence_piece("llama2", unigram=True),
+    "phi3": lambda: stripping(sentence_piece("llama2"), rstrip=True),
+    "phi4": lambda: stripping(byte_level(LLAMA3), lstrip=True, rstrip=True),
 }
 
 

@@ -8,7 +8,7 @@ every text.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 
 from relax_aot.frontends import ModelError, UnsupportedError
@@ -95,8 +95,7 @@ def _added(root: Part, vocabulary: Vocabulary, *, normalized: bool) -> tuple[Add
     for number, value in enumerate(root.values("added_tokens")):
         one = part(value, f"{root.where}, added_tokens[{number}]")
         text, token = one.text("content"), one.number("id", 0, MOST_TOKENS - 1)
-        for name in ("single_word", "lstrip", "rstrip"):
-            one.only(name, False)
+        one.only("single_word", False)
         if one.flag("normalized") and normalized:
             raise UnsupportedError(
                 f"{one.where}: {shown(text)}: normalized=True with a normalizer is not supported"
@@ -105,9 +104,11 @@ def _added(root: Part, vocabulary: Vocabulary, *, normalized: bool) -> tuple[Add
             raise ModelError(f"{one.where}: {shown(text)!r} is empty, there twice, or has U+FFFD")
         if taken.setdefault(token, text) != text or vocabulary.tokens.get(text, token) != token:
             raise ModelError(f"{one.where}: {shown(text)} has the number {token} of another token")
-        found[text] = Added(text.encode(), token, one.flag("special"))
+        strips = one.flag("lstrip"), one.flag("rstrip")
+        found[text] = Added(text.encode(), token, one.flag("special"), *strips)
         late |= {text} if one.flag("normalized") else set()
     _require_apart(root, found.keys() - late, late)
+    _require_solid(root, found.values())
     return tuple(sorted(found.values(), key=lambda one: one.text))
 
 
@@ -125,6 +126,19 @@ def _require_apart(root: Part, early: set[str], late: set[str]) -> None:
                         f"{root.where}: the added tokens {shown(text)} and {shown(text[start:end])}"
                         " overlap, and only one of them is normalized, which is not supported"
                     )
+
+
+def _require_solid(root: Part, added: Collection[Added]) -> None:
+    """Spaces that belong to a token are no part of another one: the package fails where a name
+    begins within them, and looks for normalized names behind the others."""
+    strips = any(one.takes_before or one.takes_behind for one in added)
+    names = (one.text.decode() for one in added)
+    loose = next((name for name in names if name != name.strip()), None)
+    if strips and loose is not None:
+        raise UnsupportedError(
+            f"{root.where}: the added token {shown(repr(loose))} has spaces at an end, and others"
+            " have lstrip or rstrip, which is not supported together"
+        )
 
 
 @cache

@@ -62,6 +62,9 @@ class Added:
     text: bytes
     token: int
     special: bool
+    takes_before: bool = False
+    takes_behind: bool = False
+    """Whether the spaces before and behind its name are a part of it."""
 
 
 @dataclass(frozen=True, slots=True)
