@@ -21,7 +21,7 @@ from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.bounds import WrongBound
 from relax_aot.frontends.llm.architectures import shape_of
 from relax_aot.frontends.llm.checkpoint import Checkpoint, read_checkpoint
-from relax_aot.frontends.llm.decoder import Shape, build, divided, ignored, separate, within
+from relax_aot.frontends.llm.decoder import Shape, arranged, build, ignored, separate, within
 from relax_aot.frontends.llm.layers import LONGEST_SCALED, STORED, Net
 from relax_aot.frontends.llm.widths import unequal
 from relax_aot.inference.build import FunctionBuilder
@@ -106,7 +106,8 @@ def entries_of(
             f"to speculate with {speculate} tokens: with a context of {context}, at most"
             f" {context - 1} are verified at a time"
         )
-    checkpoint, shape = divided(checkpoint, shape), separate(checkpoint, shape)
+    checkpoint = arranged(checkpoint, shape)
+    shape = separate(checkpoint, shape)
     shape = unequal(checkpoint, within(shape, context))
     if cache_type not in STORED:
         raise ModelError(f"the type of caches is one of {', '.join(STORED)}, not {cache_type!r}")

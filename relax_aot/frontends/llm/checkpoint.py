@@ -4,8 +4,10 @@ file or a model of llama2.c, which hold both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +32,10 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a tensor that holds the weights of several products."""
+class _View:
+    """Another form of a tensor of a file."""
 
-    whole: Tensor | GgufTensor
-    rows: slice
+    whole: Stored
 
     @property
     def file(self) -> str:
@@ -52,6 +53,13 @@ class Rows:
     def is_read(self) -> bool:
         return self.whole.is_read
 
+
+@dataclass(frozen=True, slots=True)
+class Rows(_View):
+    """Rows of a tensor that holds the weights of several products."""
+
+    rows: slice
+
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.rows.stop - self.rows.start, *self.whole.shape[1:])
@@ -61,12 +69,44 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class Ordered(_View):
+    """A tensor whose numbers of heads are in another order. `by_rows`: they are its rows."""
+
+    order: tuple[int, ...]
+    by_rows: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.whole.shape
+
+    def array(self) -> Array:
+        inner = prod(self.shape[1:]) if self.by_rows else 1
+        heads = self.whole.array().reshape(-1, len(self.order), inner)
+        return np.ascontiguousarray(heads[:, list(self.order)]).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed(_View):
+    """The weights of a product, stored with inputs as rows."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.whole.shape[::-1]
+
+    def array(self) -> Array:
+        return np.ascontiguousarray(self.whole.array().T)
+
+
+Stored = Tensor | GgufTensor | Rows | Ordered | Transposed
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The configuration of a model and its weights by their names."""
 
     name: str
     config: Config
-    tensors: Mapping[str, Tensor | GgufTensor | Rows]
+    tensors: Mapping[str, Stored]
 
     def weights(self, name: str, shape: tuple[int, ...]) -> Array:
         """The weights `name`, which must have this shape."""
@@ -100,6 +140,21 @@ class Checkpoint:
         outer, _ = self.factors(at) or (at, at)
         tensor = self.tensors.get(f"{outer}.weight")
         return tensor.shape[0] if tensor is not None and tensor.shape else None
+
+    def renamed(self, names: Sequence[tuple[str, str | None]]) -> Checkpoint:
+        """With other names: parts that match a regular expression are replaced. None leaves a
+        tensor out."""
+        found: dict[str, Stored] = {}
+        for name, tensor in self.tensors.items():
+            to: str | None = name
+            for pattern, text in names:
+                if to is not None and re.search(pattern, to):
+                    to = None if text is None else re.sub(pattern, text, to)
+            if to in found:
+                raise ModelError(f"{tensor.file}: tensor {printable(name)!r} is there twice")
+            if to is not None:
+                found[to] = tensor
+        return replace(self, tensors=found)
 
     def divided(self, name: str, parts: Mapping[str, int]) -> Checkpoint:
         """With `parts`, of so many rows each, in place of the tensor `name`, if it is there."""

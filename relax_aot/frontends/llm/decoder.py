@@ -12,20 +12,20 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.llm.checkpoint import Checkpoint
-from relax_aot.frontends.llm.config import Config
+from relax_aot.frontends.llm.checkpoint import Checkpoint, Ordered, Transposed
+from relax_aot.frontends.llm.config import MOST_LAYERS, Config
 from relax_aot.frontends.llm.experts import Experts, mixed
 from relax_aot.frontends.llm.layers import ACTIVATIONS, Heads, Net, Sight
 from relax_aot.frontends.llm.rotary import FULL, SLIDING, Rotation, parameters, rotation
 from relax_aot.ir.graph import Var
 
-MOST_LAYERS = 2**12
-TABLE, HEAD = "model.embed_tokens", "lm_head"
-"""The names of the tables of embeddings and of logits."""
+TABLE, PLACES, HEAD = "model.embed_tokens", "model.embed_positions", "lm_head"
+"""The names of the tables of embeddings, of positions and of logits."""
 ROWS = 1024
 """Of tables that are compared at a time."""
 _COMPUTED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
@@ -34,6 +34,11 @@ _COMPUTED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 Angles = Sequence[tuple[Var, Var]]
 """Cosines and sines of each rotation."""
+OUTER = ("proj", "proj.ALinear", "u_proj")
+"""The ends of names of weights whose rows are numbers of heads."""
+BEHIND = "post_attention_layernorm"
+"""The name of the norm of the rows behind attention."""
+RESULTS = (BEHIND, "pre_feedforward_layernorm", "post_feedforward_layernorm")
 SHARED, SINGLE, JOINT = "shared", "single", "joint"
 """Norms of queries and keys: of each head by weights that heads share, of each head by weights of
 its own, or of all heads together."""
@@ -72,6 +77,8 @@ class Shape:
     """Whether queries, keys and values have a bias."""
     output_bias: bool = False
     """Whether the result of attention has one."""
+    input_cap: float | None = None
+    """Numbers of queries, keys and values lie between this bound and its negative."""
     mlp_bias: bool = False
     head_norm: str | None = None
     """How queries and keys are normalized before they are rotated; None: not at all."""
@@ -81,6 +88,24 @@ class Shape:
     """Whether the results of attention and of the products behind it are normalized."""
     norm_offset: float = 0.0
     """What is added to the weights of norms."""
+    norm_parts: tuple[str, ...] = ("weight", "bias")
+    """Which of them centered norms have."""
+    norm_names: tuple[str, str, str] = RESULTS
+    """Of the norms of the result of attention, of the rows behind it, and of the results of the
+    products, where results are normalized."""
+    head_norms: str = "norm"
+    """What ends the names of the norms of queries and keys."""
+    names: tuple[tuple[str, str | None], ...] = ()
+    """What the file calls weights, as regular expressions, and their names here; None: not read."""
+    transposed: bool = False
+    """Whether products are stored with inputs as rows."""
+    joined: bool = False
+    """Whether one tensor holds queries, keys and values of one head after the other."""
+    positions: int | None = None
+    """How many rows of a table of positions, which are added to the embeddings, are in front of the
+    first one; None: without such a table."""
+    paired: bool = False
+    """Whether neighbors in a head are rotated together, instead of numbers half a head apart."""
     activation: str = "silu"
     """One of ACTIVATIONS."""
     row_scale: float = 1.0
@@ -93,7 +118,7 @@ class Shape:
     score_cap: float | None = None
     logit_cap: float | None = None
     centered: bool = False
-    """Norms subtract the mean, and have a bias."""
+    """Norms subtract the mean."""
     output: str = "o_proj"
     """The name of the product behind attention."""
     last_norm: str = "norm"
@@ -102,12 +127,14 @@ class Shape:
     plain: tuple[str, str] | None = None
     """The names of two products with an activation between them, in place of a gated product."""
     parallel: bool = False
-    """Whether attention and the products read the same normalized rows."""
+    """Whether attention and the products read the same rows."""
+    parallel_norm: bool = False
+    """Whether these are normalized for the products by a norm of their own."""
 
 
 def shape_of(config: Config, share: float = 1.0) -> Shape:
     """The fields that all architectures have, checked, with the defaults of the format. `share`:
-    the part of each head that is rotated."""
+    the part of each head that is rotated; 0: queries and keys know no positions."""
     config.only("hidden_act", *ACTIVATIONS)
     config.only("quantization_config")
     if share == 1:
@@ -124,10 +151,11 @@ def shape_of(config: Config, share: float = 1.0) -> Shape:
         words=config.size("vocab_size"),
         width=width,
         hidden=config.size("intermediate_size"),
-        layers=(Layer(),) * config.size("num_hidden_layers", most=MOST_LAYERS),
+        layers=(Layer(rotation=0 if share else None),)
+        * config.size("num_hidden_layers", most=MOST_LAYERS),
         heads=heads,
         epsilon=config.number("rms_norm_eps", 1e-6),
-        rotations=(rotation(config, int(heads.size * share)),),
+        rotations=(rotation(config, int(heads.size * share)),) if share else (),
         tied=config.flag("tie_word_embeddings"),
         longest=config.size("max_position_embeddings"),
         activation=config.fields.get("hidden_act") or "silu",
@@ -160,6 +188,13 @@ def windowed_everywhere(config: Config, shape: Shape) -> Shape:
 def without_scaling(config: Config) -> Config:
     """Without what it says of the scaling of positions."""
     return Config(config.file, {**config.fields, "rope_scaling": None, "rope_parameters": None})
+
+
+def without_shared_keys(config: Config, **fields: Any) -> Config:
+    """With other values of fields, for architectures that have as many heads of keys as of queries,
+    and no size of heads of their own."""
+    alone = {"num_key_value_heads": None, "head_dim": None}
+    return Config(config.file, {**config.fields, **alone, **fields})
 
 
 def rotated_by_windows(shape: Shape, rotations: tuple[Rotation, Rotation]) -> Shape:
@@ -222,6 +257,39 @@ def divided(checkpoint: Checkpoint, shape: Shape) -> Checkpoint:
     return checkpoint
 
 
+def arranged(checkpoint: Checkpoint, shape: Shape) -> Checkpoint:
+    """With the names and orders of weights that the parts of the model have here."""
+    checkpoint = checkpoint.renamed(shape.names)
+    tensors = {**checkpoint.tensors}
+    heads = shape.heads
+    order = np.arange(3 * heads.queries * heads.size).reshape(heads.queries, 3, heads.size)
+    for name, tensor in checkpoint.tensors.items():
+        if shape.transposed and name.endswith(("proj.weight", "fc1.weight", "fc2.weight")):
+            tensors[name] = Transposed(tensor)
+        if shape.joined and "qkv_proj" in name:
+            rows = tuple(order.swapaxes(0, 1).reshape(-1).tolist())
+            tensors[name] = Ordered(tensor, rows, True)
+    return halved(divided(replace(checkpoint, tensors=tensors), shape), shape)
+
+
+def halved(checkpoint: Checkpoint, shape: Shape) -> Checkpoint:
+    """With queries and keys whose numbers are in the order of halves, where neighbors are rotated
+    together. Their products stay as they are, since both have one order."""
+    if not shape.paired:
+        return checkpoint
+    size, rotated = shape.heads.size, 2 * len(shape.rotations[0].frequencies)
+    order = [*range(0, rotated, 2), *range(1, rotated, 2), *range(rotated, size)]
+    tensors = {**checkpoint.tensors}
+    for number, letter in product(range(len(shape.layers)), "qk"):
+        stem = f"model.layers.{number}.self_attn.{letter}_"
+        names = {f"{outer}.{end}" for outer in OUTER for end in ("weight", "bias")}
+        for end in sorted(names | {f"{shape.head_norms}.weight"}):
+            whole = tensors.get(stem + end)
+            if whole is not None and not isinstance(whole, Ordered):
+                tensors[stem + end] = Ordered(whole, tuple(order), end in names)
+    return replace(checkpoint, tensors=tensors)
+
+
 def build(net: Net, shape: Shape, tokens: Var, *, every_row: bool) -> Var:
     """The logits of the last token, or of `every_row`."""
     table = net.matrix(f"{TABLE}.weight", shape.words, shape.width)
@@ -230,6 +298,9 @@ def build(net: Net, shape: Shape, tokens: Var, *, every_row: bool) -> Var:
         net.counted()
     x = net.embedding(tokens, table, TABLE)
     x = net.scaled(x, shape.row_scale, TABLE)
+    if shape.positions is not None:
+        places = net.positions(PLACES, shape.longest, shape.width, shape.positions)
+        x = net.call("add", x, places, at=PLACES)
     net.narrowed = None if every_row else len(shape.layers) - 1
     for number in range(len(shape.layers)):
         x = layer(net, shape, x, angles, number)
@@ -249,7 +320,7 @@ def ignored(shape: Shape, name: str) -> bool:
 def norm(net: Net, shape: Shape, x: Var, at: str) -> Var:
     """The rows, normalized by the weights of `at`."""
     if shape.centered:
-        return net.layer_norm(x, shape.epsilon, at)
+        return net.layer_norm(x, shape.epsilon, at, shape.norm_parts, shape.norm_offset)
     return net.rms_norm(x, shape.epsilon, at, shape.norm_offset)
 
 
@@ -258,22 +329,24 @@ def layer(net: Net, shape: Shape, x: Var, angles: Angles, number: int) -> Var:
     it."""
     at = f"model.layers.{number}"
     y = norm(net, shape, x, f"{at}.input_layernorm") if shape.input_norm else x
-    attended = _result(net, shape, attention(net, shape, y, angles, number), at, "attention")
+    first, before, last = shape.norm_names if shape.result_norm else ("", BEHIND, "")
+    attended = _result(net, shape, attention(net, shape, y, angles, number), at, first)
     x, y = (net.leaving(one, number, at) for one in (x, y))
     if shape.parallel:
-        y = _result(net, shape, _products(net, shape, y, number), at, "feedforward")
+        if shape.parallel_norm:
+            y = norm(net, shape, x, f"{at}.{BEHIND}")
+        y = _result(net, shape, _products(net, shape, y, number), at, last)
         return net.call("add", x, net.call("add", attended, y, at=at), at=at)
     x = net.call("add", x, attended, at=at)
-    before = "pre_feedforward_layernorm" if shape.result_norm else "post_attention_layernorm"
     y = norm(net, shape, x, f"{at}.{before}") if shape.input_norm else x
-    y = _result(net, shape, _products(net, shape, y, number), at, "feedforward")
+    y = _result(net, shape, _products(net, shape, y, number), at, last)
     return net.call("add", x, y, at=at)
 
 
-def _result(net: Net, shape: Shape, y: Var, at: str, part: str) -> Var:
-    """What a part of a layer adds to the rows."""
-    if shape.result_norm:
-        y = norm(net, shape, y, f"{at}.post_{part}_layernorm")
+def _result(net: Net, shape: Shape, y: Var, at: str, name: str) -> Var:
+    """What a part of a layer adds to the rows. `name`: of the norm of its result, if it has one."""
+    if name:
+        y = norm(net, shape, y, f"{at}.{name}")
     return net.scaled(y, shape.result_scale, at)
 
 
@@ -318,15 +391,17 @@ def attention(net: Net, shape: Shape, y: Var, angles: Angles, number: int) -> Va
     def projected(letter: str, count: int, y: Var = y) -> Var:
         found = net.linear(y, count * heads.size, f"{at}.{letter}_proj", bias=shape.input_bias)
         if shape.head_norm == JOINT and letter != "v":
-            found = norm(net, shape, found, f"{at}.{letter}_norm")
+            found = norm(net, shape, found, f"{at}.{letter}_{shape.head_norms}")
+        if shape.input_cap is not None:
+            found = net.bounded(found, shape.input_cap, at)
         return net.reshape(found, y.type.shape[0], count, heads.size, at=f"{at}.{letter}_proj")
 
     def rotated(letter: str, count: int, y: Var = y) -> Var:
         x = projected(letter, count, y)
         if shape.head_norm == SHARED:
-            x = norm(net, shape, x, f"{at}.{letter}_{'layernorm' if shape.centered else 'norm'}")
+            x = norm(net, shape, x, f"{at}.{letter}_{shape.head_norms}")
         if shape.head_norm == SINGLE:
-            x = net.head_norms(x, shape.epsilon, f"{at}.{letter}_layernorm")
+            x = net.head_norms(x, shape.epsilon, f"{at}.{letter}_{shape.head_norms}")
         if own.rotation is None:
             return x
         cos, sin = angles[own.rotation]

@@ -8,7 +8,7 @@ products multiply by their transpose. Weights of half precision are decoded wher
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,6 +145,14 @@ class Net:
         rows = self.widened(self.call("gather", table, tokens, at=at, axis=0), at)
         return self.reshape(rows, self.rows, table.type.shape[1], at=at)
 
+    def positions(self, at: str, longest: int, width: int, behind: int) -> Var:
+        """The rows of a table of positions of the new tokens, which `behind` others are in front
+        of."""
+        whole = self.weights(f"{at}.weight", longest + behind, width)
+        table = self.builder.constant(at, whole[behind : behind + self.longest])
+        where = {"starts": (self.past,), "lengths": (self.rows,), "axes": (0,), "steps": (1,)}
+        return self.widened(self.call("slice", table, at=at, **where), at)
+
     def product(self, x: Var, weights: Var, at: str, bias: Var | None = None) -> Var:
         """x times the transpose of the weights [outputs, inputs]."""
         columns = self.widened(self.call("transpose", weights, at=at, perm=(1, 0)), at)
@@ -170,17 +178,25 @@ class Net:
         scale = self.vector(f"{at}.weight", x.type.shape[-1].constant, offset)
         return self.call("rms_norm", x, scale, at=at, axis=-1, epsilon=epsilon)
 
-    def layer_norm(self, x: Var, epsilon: float, at: str) -> Var:
+    def layer_norm(
+        self, x: Var, epsilon: float, at: str, parts: Sequence[str], offset: float = 0.0
+    ) -> Var:
+        """`parts`: which of weight and bias there are. `offset`: added to the weight."""
         size = x.type.shape[-1].constant
-        scale, bias = (self.vector(f"{at}.{name}", size) for name in ("weight", "bias"))
+        scale = self.vector(f"{at}.weight", size, offset) if "weight" in parts else None
+        bias = self.vector(f"{at}.bias", size) if "bias" in parts else None
         return self.call("layer_norm", x, scale, bias, at=at, axis=-1, epsilon=epsilon)
 
     def head_norms(self, x: Var, epsilon: float, at: str) -> Var:
         """Each head of x[n, heads, size], centered and normalized by weights of its own."""
         heads, size = (axis.constant for axis in x.type.shape[1:])
-        own = [self.weights(f"{at}.norms.{one}.weight", size) for one in range(heads)]
+        if f"{at}.weight" in self.checkpoint.tensors:
+            own = self.weights(f"{at}.weight", heads, size)
+        else:
+            rows = [self.weights(f"{at}.norms.{one}.weight", size) for one in range(heads)]
+            own = np.stack(rows)
         y = self.call("layer_norm", x, None, None, at=at, axis=-1, epsilon=epsilon)
-        scale = self.builder.constant(at, np.stack(own).astype(np.float32))
+        scale = self.builder.constant(at, own.astype(np.float32))
         return self.call("mul", y, scale, at=at)
 
     def activated(self, x: Var, kind: str, at: str) -> Var:
@@ -240,6 +256,13 @@ class Net:
         if cap is None:
             return x
         return self.times(self.call("tanh", self.times(x, 1 / cap, at), at=at), cap, at)
+
+    def bounded(self, x: Var, most: float, at: str) -> Var:
+        """Between -most and most."""
+        low, high = (
+            self.builder.constant("bound", np.array(one, np.float32)) for one in (-most, most)
+        )
+        return self.call("clip", x, low, high, at=at)
 
     def difference(self, a: Var, b: Var, c: Var, d: Var, at: str) -> Var:
         """a b - c d."""

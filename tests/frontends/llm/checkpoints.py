@@ -62,17 +62,37 @@ class Style:
     none."""
     last_norm: str = "norm"
     centered: bool = False
-    """Norms subtract the mean, and have a bias."""
+    """Norms subtract the mean."""
+    parts: tuple[str, ...] = ("weight", "bias")
+    """Which of them centered norms have."""
     head_norm: str = "shared"
-    """Of models with norms of queries and keys. "single": heads have weights of their own, "joint":
-    one norm for all heads."""
+    """Of models with norms of queries and keys. "single": heads have weights of their own,
+    "stacked": in one tensor, "joint": one norm for all heads."""
+    norm: str = "norm"
+    """What ends the names of norms of queries and keys."""
+    neighbors: bool = False
+    """Neighbors in a head are rotated together, not numbers half a head apart."""
+    input_cap: float | None = None
+    """The greatest number of queries, keys and values."""
     output: str = "o_proj"
     parallel: bool = False
     """Attention and the products behind it add to the same rows."""
+    apart: bool = False
+    """Each of them behind a norm of its own."""
+    positions: int | None = None
+    """A table of positions has so many rows in front of that of the first token."""
+    names: Sequence[tuple[str, str]] = ()
+    """Parts of names, and what a file has instead."""
+    transposed: bool = False
+    """A file has weights of products with inputs as rows."""
+    by_heads: bool = False
+    """The tensor of queries, keys and values has these of one head after the other."""
     plain: tuple[str, str] | None = None
     """Two products in place of a gated one."""
     fused: bool = False
-    """One tensor holds queries, keys and values, one both products of the gate."""
+    """One tensor holds queries, keys and values."""
+    gate_fused: bool = False
+    """One holds both products of the gate."""
     widths: Sequence[tuple[int, int, int]] = ()
     """Of each layer: heads of queries and keys, and the hidden width."""
     rank: int | None = None
@@ -90,11 +110,6 @@ class Style:
     logit_cap: float | None = None
     local_theta: float | None = None
     """The base of rotary positions in layers with windows, which are not scaled."""
-
-    @property
-    def norm(self) -> str:
-        """What ends the names of norms of queries and keys."""
-        return "layernorm" if self.centered else "norm"
 
 
 @dataclass(frozen=True)
@@ -147,15 +162,20 @@ class Llama:
             if name.rpartition(".")[2][0] in self.biases:
                 made[f"{name}.bias"] = rng.normal(size=outputs) / 4
 
-        def norm(name: str, size: int, *, bias: bool = self.style.centered) -> None:
-            made[f"{name}.weight"] = 1 - self.style.offset + rng.normal(size=size) / 8
-            if bias:
-                made[f"{name}.bias"] = rng.normal(size=size) / 8
+        parts = self.style.parts if self.style.centered else ("weight",)
+
+        def norm(name: str, *shape: int, parts: tuple[str, ...] = parts) -> None:
+            if "weight" in parts:
+                made[f"{name}.weight"] = 1 - self.style.offset + rng.normal(size=shape) / 8
+            if "bias" in parts:
+                made[f"{name}.bias"] = rng.normal(size=shape) / 8
 
         def head_norm(name: str, outputs: int) -> None:
             if self.style.head_norm == "single":
                 for one in range(outputs // self.size):
-                    norm(f"{name}.norms.{one}", self.size, bias=False)
+                    norm(f"{name}.norms.{one}", self.size, parts=("weight",))
+            elif self.style.head_norm == "stacked":
+                norm(name, outputs // self.size, self.size)
             else:
                 norm(name, outputs if self.style.head_norm == "joint" else self.size)
 
@@ -174,11 +194,16 @@ class Llama:
             for name in filter(None, (*self.style.before, *self.style.after)):
                 norm(f"{at}.{name}", self.width)
         norm(f"model.{self.style.last_norm}", self.width)
+        if self.style.positions is not None:
+            rows = self.fields["max_position_embeddings"] + self.style.positions
+            made["model.embed_positions.weight"] = rng.normal(size=(rows, self.width))
         if not self.tied:
             layer("lm_head", self.words, self.width)
             made["lm_head.weight"] *= np.sqrt(self.width)
         if self.style.fused:
-            made = _fused(made)
+            made = _fused(made, "qkv_proj")
+        if self.style.gate_fused:
+            made = _fused(made, "gate_up_proj")
         return {name: array.astype(KINDS[self.kind]) for name, array in made.items()}
 
     @property
@@ -201,8 +226,23 @@ class Llama:
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(self.fields))
-        (folder / "model.safetensors").write_bytes(safetensors(self.tensors))
+        (folder / "model.safetensors").write_bytes(safetensors(self.stored))
         return folder
+
+    @property
+    def stored(self) -> dict[str, Array]:
+        """The tensors as the files of the architecture have them."""
+        found = {}
+        for name, array in self.tensors.items():
+            if self.style.by_heads and "qkv_proj" in name:
+                split = array.reshape(3, self.queries, self.size, *array.shape[1:])
+                array = split.swapaxes(0, 1).reshape(array.shape)
+            if self.style.transposed and "layers" in name and array.ndim == 2:
+                array = array.T.copy()
+            for part, other in self.style.names:
+                name = name.replace(part, other)
+            found[name] = array
+        return found
 
 
 def _experts(mixture: Mixture, width: int) -> list[tuple[str, int, int]]:
@@ -221,14 +261,13 @@ def _experts(mixture: Mixture, width: int) -> list[tuple[str, int, int]]:
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
 
-def _fused(tensors: Mapping[str, Array]) -> dict[str, Array]:
+def _fused(tensors: Mapping[str, Array], whole: str) -> dict[str, Array]:
     """With the first tensor of each group in place of all."""
-    made = dict(tensors)
+    made, (first, *others) = dict(tensors), FUSED[whole]
     for name in tensors:
-        for whole, (first, *others) in FUSED.items():
-            if name.endswith(f"{first}.weight"):
-                parts = [made.pop(name.replace(first, part)) for part in (first, *others)]
-                made[name.replace(first, whole)] = np.concatenate(parts)
+        if name.endswith((f"{first}.weight", f"{first}.bias")):
+            parts = [made.pop(name.replace(first, part)) for part in (first, *others)]
+            made[name.replace(first, whole)] = np.concatenate(parts)
     return made
 
 

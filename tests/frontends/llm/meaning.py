@@ -39,10 +39,14 @@ def logits(model: Llama, tokens: Sequence[int], stored: Callable[[Array], Array]
     found = []
     for place, token in enumerate(tokens):
         x = table[token] * style.embedding_scale
+        if style.positions is not None:
+            x = x + w["model.embed_positions.weight"][style.positions + place]
         for number in range(model.layers):
             at = f"model.layers.{number}"
             y = _normalized(model, w, f"{at}.{style.before[0]}", x) if style.before[0] else x
             attended = _attention(model, w, number, y, place, caches[number])
+            if style.apart:
+                y = _normalized(model, w, f"{at}.{style.before[1]}", x)
             if style.after[0]:
                 attended = _normalized(model, w, f"{at}.{style.after[0]}", attended)
             x = x + attended * style.result_scale
@@ -82,6 +86,8 @@ def _attention(
         q, k, v = np.split(heads, [model.queries, model.queries + model.keys])
     else:
         q, k, v = (_linear(w, f"{at}.{c}_proj", y).reshape(-1, model.size) for c in "qkv")
+    if style.input_cap is not None:
+        q, k, v = (np.clip(rows, -style.input_cap, style.input_cap) for rows in (q, k, v))
     if model.norms:
         q, k = (
             _heads_normalized(model, w, f"{at}.{letter}_{style.norm}", rows)
@@ -112,6 +118,9 @@ def _heads_normalized(model: Llama, w: Weights, name: str, rows: Array) -> Array
             return _normalized(model, w, name, rows.reshape(-1)).reshape(rows.shape)
         case "single":
             named = [(f"{name}.norms.{one}", row) for one, row in enumerate(rows)]
+        case "stacked":
+            unit = np.array([(row - row.mean()) / np.sqrt(row.var() + EPSILON) for row in rows])
+            return np.asarray(unit * w[f"{name}.weight"])
         case _:
             named = [(name, row) for row in rows]
     return np.array([_normalized(model, w, name, row) for name, row in named])
@@ -142,7 +151,7 @@ def _products(model: Llama, w: Weights, at: str, y: Array) -> Array:
     if model.style.plain is not None:
         inner, outer = model.style.plain
         return _linear(w, f"{at}.{outer}", _activated(model, _linear(w, f"{at}.{inner}", y)))
-    if model.style.fused:
+    if model.style.gate_fused:
         gate, up = np.split(_linear(w, f"{at}.gate_up_proj", y), 2)
     else:
         gate, up = (_linear(w, f"{at}.{name}_proj", y) for name in ("gate", "up"))
@@ -157,6 +166,10 @@ def _activated(model: Llama, x: Array) -> Array:
             return np.asarray(x / (1 + np.exp(-1.702 * x)))
         case "relu2":
             return np.asarray(np.maximum(x, 0) ** 2)
+        case "relu":
+            return np.maximum(x, 0)
+        case "gelu":
+            return np.asarray(x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2)
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     return np.asarray(x * (1 + np.tanh(inner)) / 2)
 
@@ -171,7 +184,7 @@ def _linear(w: Weights, name: str, x: Array) -> Array:
 
 
 def _normalized(model: Llama, w: Weights, name: str, x: Array) -> Array:
-    scale = w[f"{name}.weight"] + model.style.offset
+    scale = w.get(f"{name}.weight", 1 - model.style.offset) + model.style.offset
     if model.style.centered:
         x = x - x.mean()
         return np.asarray(x / np.sqrt(x.var() + EPSILON) * scale + w.get(f"{name}.bias", 0))
@@ -179,15 +192,20 @@ def _normalized(model: Llama, w: Weights, name: str, x: Array) -> Array:
 
 
 def _rotated(model: Llama, x: Array, place: int, layer: int) -> Array:
-    """Each pair of numbers, half of those that are rotated apart, is a complex number that is
-    multiplied."""
+    """Each pair of numbers, neighbors or half of those that are rotated apart, is a complex number
+    that is multiplied."""
     size = model.style.rotated or model.size
     half = size // 2
     windowed = bool(model.style.windows) and model.style.windows[layer] is not None
     local = model.style.local_theta if windowed else None
     steps, factor = zip(*[_frequency(model, i, size, local) for i in range(half)], strict=True)
-    pairs = x[:, :half] + 1j * x[:, half:size]
-    pairs = pairs * np.exp(1j * place * np.array(steps)) * np.array(factor)
+    first, second = (x[:, :half], x[:, half:size])
+    if model.style.neighbors:
+        first, second = (x[:, :size:2], x[:, 1:size:2])
+    pairs = (first + 1j * second) * np.exp(1j * place * np.array(steps)) * np.array(factor)
+    if model.style.neighbors:
+        rotated = np.stack([pairs.real, pairs.imag], axis=2).reshape(len(x), size)
+        return np.concatenate([rotated, x[:, size:]], axis=1)
     return np.concatenate([pairs.real, pairs.imag, x[:, size:]], axis=1)
 
 

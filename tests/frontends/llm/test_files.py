@@ -176,8 +176,8 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no configuration": (without("config.json"), "config.json: No such file"),
     "no weights": (without("model.safetensors"), "has neither model.safetensors nor"),
     "no architecture": (changed(architectures=None), "is none; supported are Arcee"),
-    "another architecture": (changed(architectures=["GPT2LMHeadModel", 3]),
-                             "is GPT2LMHeadModel, 3; supported are Arcee"),
+    "another architecture": (changed(architectures=["BloomForCausalLM", 3]),
+                             "is BloomForCausalLM, 3; supported are Arcee"),
     "a width that is missing": (changed(hidden_size=None), "has no field hidden_size"),
     "a width that is text": (changed(hidden_size="4"), "hidden_size is 4, expected a number"),
     "a width of 0": (changed(hidden_size=0), "hidden_size is 0, expected a number from 1"),
@@ -245,8 +245,8 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
         "tensors that its architecture does not have: model.layers.0.mlp.gate_up_proj.weight"),
     "a part of a head": (changed(partial_rotary_factor=0.5),
                          "partial_rotary_factor=0.5 is not supported, only 1"),
-    "bounds of queries": (changed(architectures=["OlmoeForCausalLM"], clip_qkv=8.0),
-                          "clip_qkv=8.0 is not supported, only nothing"),
+    "bounds of queries": (changed(architectures=["OlmoForCausalLM"], clip_qkv=-8.0),
+                          "clip_qkv is -8.0, expected a positive number"),
     "more than a head": (changed(architectures=["PhiForCausalLM"], partial_rotary_factor=1.5),
                          "partial_rotary_factor is 1.5, expected a number up to 1"),
     "one number of a head": (changed(architectures=["PhiForCausalLM"], partial_rotary_factor=0.2),
@@ -367,6 +367,34 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "norm_epsilon": 1e-5, "use_bias": True, "hidden_act": "gelu_pytorch_tanh",
         "num_key_value_heads": 2, "tie_word_embeddings": True, "sliding_window": None,
     },
+    "CohereForCausalLM": {
+        "layer_norm_eps": 1e-5, "logit_scale": 0.0625, "tie_word_embeddings": True,
+        "rope_theta": 5e5, "use_qk_norm": False, "attention_bias": False,
+    },
+    "Cohere2ForCausalLM": {
+        "logit_scale": 0.0625, "tie_word_embeddings": True, "rope_theta": 1e4,
+        "sliding_window": 4096, "sliding_window_pattern": 4,
+    },
+    "GlmForCausalLM": {
+        "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7,
+        "attention_bias": True, "partial_rotary_factor": 0.5,
+    },
+    "Glm4ForCausalLM": {
+        "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7,
+        "attention_bias": True, "partial_rotary_factor": 0.5,
+    },
+    "HeliumForCausalLM": {
+        "head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5,
+    },
+    "Ernie4_5ForCausalLM": {
+        "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+        "use_bias": False, "tie_word_embeddings": True,
+    },
+    "NemotronForCausalLM": {
+        "norm_eps": 1e-5, "hidden_act": "relu2", "partial_rotary_factor": 0.5,
+        "attention_bias": False, "mlp_bias": False,
+    },
+    "OlmoForCausalLM": {"clip_qkv": None, "attention_bias": False},
     "StableLmForCausalLM": {
         "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25, "num_key_value_heads": 32,
         "use_qkv_bias": False, "use_parallel_residual": False, "qk_layernorm": False,

@@ -23,9 +23,15 @@ DEFAULTS: Mapping[str, Any] = {
 
 def shape_of(config: Config) -> decoder.Shape:
     """What the configuration says."""
-    config.only("clip_qkv")
     bias, shape = config.flag("attention_bias"), decoder.shape_of(config)
     fields = {**config.fields, "moe_intermediate_size": shape.hidden}
     experts = qwen2_moe.experts_in(Config(config.file, fields))
     layers = tuple(replace(one, experts=experts) for one in shape.layers)
-    return replace(shape, input_bias=bias, output_bias=bias, head_norm=decoder.JOINT, layers=layers)
+    return replace(
+        shape,
+        input_bias=bias,
+        output_bias=bias,
+        input_cap=config.limit("clip_qkv"),
+        head_norm=decoder.JOINT,
+        layers=layers,
+    )

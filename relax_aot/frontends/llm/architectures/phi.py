@@ -27,6 +27,7 @@ def shape_of(config: Config) -> decoder.Shape:
         output_bias=True,
         mlp_bias=True,
         head_norm=decoder.SHARED if config.flag("qk_layernorm") else None,
+        head_norms="layernorm",
         centered=True,
         output="dense",
         last_norm="final_layernorm",

@@ -24,6 +24,7 @@ def shape_of(config: Config) -> decoder.Shape:
         epsilon=config.number("layer_norm_eps", 1e-5),
         input_bias=config.flag("use_qkv_bias"),
         head_norm=decoder.SINGLE if config.flag("qk_layernorm") else None,
+        head_norms="layernorm",
         centered=True,
         parallel=config.flag("use_parallel_residual"),
     )
