@@ -16,6 +16,14 @@
 
 /* Vectors per row where there are one or two rows. */
 #define RAOT_DOT4_U8_MANY 4
+/* Vectors per row otherwise, and their columns. Ice Lake starts two VPDPBUSD in a cycle, and each
+ * takes five: six sums of one vector leave half of the cycles empty. */
+#if RAOT_DOTS_LANES == 16
+#define RAOT_DOT4_U8_WIDE 2
+#else
+#define RAOT_DOT4_U8_WIDE RAOT_DOTS_WIDE
+#endif
+#define RAOT_DOT4_U8_STEP (RAOT_DOT4_U8_WIDE * RAOT_DOTS_LANES)
 
 /* `w` vectors from the first of RAOT_DOTS_LANES columns on: 64 bytes for four steps of 16. */
 __attribute__((always_inline)) static inline raot_dots
@@ -79,15 +87,16 @@ raot_dot4_u8_block(const int32_t rows, const int32_t wide, const int is_panel, i
     }
 }
 
-#define RAOT_DOT4_U8_CASE(rows)                                                             \
-    case rows:                                                                              \
-        raot_dot4_u8_block(rows, RAOT_DOTS_WIDE, is_panel, sums, left, right, bias, sizes); \
+#define RAOT_DOT4_U8_CASE(rows)                                                   \
+    case rows:                                                                    \
+        raot_dot4_u8_block(rows, wide, is_panel, sums, left, right, bias, sizes); \
         break;
 
-/* Up to RAOT_DOTS_HIGH rows of RAOT_DOTS_STEP columns. */
+/* Up to RAOT_DOTS_HIGH rows of `wide` vectors of columns. */
 __attribute__((always_inline)) static inline void
-raot_dot4_u8_rows(int32_t rows, const int is_panel, int32_t *sums, const uint8_t *left,
-                  const void *right, const int32_t *bias, const struct raot_dot4_u8_sizes *sizes)
+raot_dot4_u8_rows(int32_t rows, const int32_t wide, const int is_panel, int32_t *sums,
+                  const uint8_t *left, const void *right, const int32_t *bias,
+                  const struct raot_dot4_u8_sizes *sizes)
 {
     switch (rows) {
         RAOT_DOT4_U8_CASE(1)
@@ -100,9 +109,22 @@ raot_dot4_u8_rows(int32_t rows, const int is_panel, int32_t *sums, const uint8_t
         RAOT_DOT4_U8_CASE(7)
 #endif
     default:
-        raot_dot4_u8_block(RAOT_DOTS_HIGH, RAOT_DOTS_WIDE, is_panel, sums, left, right, bias,
-                           sizes);
+        raot_dot4_u8_block(RAOT_DOTS_HIGH, wide, is_panel, sums, left, right, bias, sizes);
         break;
+    }
+}
+
+/* All rows of `wide` vectors of columns. */
+__attribute__((always_inline)) static inline void
+raot_dot4_u8_strip(const int32_t wide, const int is_panel, int32_t *sums, const uint8_t *left,
+                   const void *right, const int32_t *bias, const struct raot_dot4_u8_sizes *sizes)
+{
+    int32_t high;
+
+    for (int32_t r = 0; r < sizes->rows; r += high) {
+        high = raot_dot4_u8_high(sizes->rows - r);
+        raot_dot4_u8_rows(high, wide, is_panel, sums + r * sizes->sum_step, left + r * sizes->depth,
+                          right, bias + r * sizes->bias_row, sizes);
     }
 }
 
@@ -128,29 +150,34 @@ RAOT_DOT4_U8_FUNCTION raot_dot4_us(int32_t *sums, const uint8_t *left, const int
             raot_dot4_u8_block(2, RAOT_DOT4_U8_MANY, 0, sums + c, left, x, start, sizes);
         }
     }
-    for (; c < sizes->columns; c += RAOT_DOTS_STEP) {
-        int32_t high;
-        for (int32_t r = 0; r < sizes->rows; r += high) {
-            high = raot_dot4_u8_high(sizes->rows - r);
-            raot_dot4_u8_rows(high, 0, sums + r * sizes->sum_step + c, left + r * sizes->depth,
-                              right + c * sizes->depth,
-                              bias + r * sizes->bias_row + c * sizes->bias_column, sizes);
-        }
+    for (; sizes->columns - c > RAOT_DOT4_U8_STEP - 16; c += RAOT_DOT4_U8_STEP) {
+        raot_dot4_u8_strip(RAOT_DOT4_U8_WIDE, 0, sums + c, left, right + c * sizes->depth,
+                           bias + c * sizes->bias_column, sizes);
     }
+#if RAOT_DOT4_U8_WIDE > RAOT_DOTS_WIDE
+    for (; c < sizes->columns; c += RAOT_DOTS_STEP) {
+        raot_dot4_u8_strip(RAOT_DOTS_WIDE, 0, sums + c, left, right + c * sizes->depth,
+                           bias + c * sizes->bias_column, sizes);
+    }
+#endif
 }
 
 RAOT_DOT4_U8_FUNCTION raot_dot4_su(int32_t *sums, const int8_t *left, const int16_t *right,
                                    const int32_t *bias, const struct raot_dot4_u8_sizes *sizes)
 {
-    for (int32_t c = 0; c < sizes->columns; c += RAOT_DOTS_STEP) {
-        int32_t high;
-        for (int32_t r = 0; r < sizes->rows; r += high) {
-            high = raot_dot4_u8_high(sizes->rows - r);
-            raot_dot4_u8_rows(high, 1, sums + r * sizes->sum_step + c,
-                              (const uint8_t *)left + r * sizes->depth, right + c * sizes->depth,
-                              bias + r * sizes->bias_row + c * sizes->bias_column, sizes);
-        }
+    const uint8_t *const rows = (const uint8_t *)left;
+    int32_t c = 0;
+
+    for (; sizes->columns - c > RAOT_DOT4_U8_STEP - 16; c += RAOT_DOT4_U8_STEP) {
+        raot_dot4_u8_strip(RAOT_DOT4_U8_WIDE, 1, sums + c, rows, right + c * sizes->depth,
+                           bias + c * sizes->bias_column, sizes);
     }
+#if RAOT_DOT4_U8_WIDE > RAOT_DOTS_WIDE
+    for (; c < sizes->columns; c += RAOT_DOTS_STEP) {
+        raot_dot4_u8_strip(RAOT_DOTS_WIDE, 1, sums + c, rows, right + c * sizes->depth,
+                           bias + c * sizes->bias_column, sizes);
+    }
+#endif
 }
 
 #endif
