@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warps and vectors of CUDA devices: a warp reduces a number of each lane, and all lanes have the
-result, with the same bits; a thread copies 16 bytes at a time, from or to aligned memory."""
+result, with the same bits; a thread copies 16 bytes at a time, from or to aligned memory, or
+elements of half precision from any address."""
 
 from __future__ import annotations
 
@@ -42,6 +43,15 @@ MICRO_KERNELS = (
             "count": tuple(str(16 // dtype.bytes) for dtype in VECTORS),
         },
         {"way": ("load", "store")},
+    ),
+    *micro_kernels(
+        "warp.cuh",
+        """kernel @raot_load_any8_$T(%from: $T[8]) -> (%to: $T[8]) {
+          for i in 0..8 {
+            %to[i] = %from[i]
+          }
+        }""",
+        {"T": ("f16", "bf16")},
     ),
     *micro_kernels(
         "warp.cuh",

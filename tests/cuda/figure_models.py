@@ -255,6 +255,65 @@ POINTS = """
     }"""
 
 
+BYTES = """
+    symbol n in 1..4096
+    kernel @dot(%x: i8[n, 768], %w: i8[768, 768], %b: i32[768]) -> (%y: i32[n, 768]) {
+      for i in 0..n {
+        for j in 0..768 {
+          local sum: i32 = %b[j]
+          for k in 0..768 {
+            sum = (sum + (cast(%x[i, k], i32, wrap) * cast(%w[j, k], i32, wrap)))
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
+BYTE_WINDOWS = """
+    symbol n in 1..64
+    kernel @conv(%x: i8[n, 28, 28, 64], %w: i8[96, 3, 3, 64]) -> (%y: i32[n, 28, 28, 96]) {
+      for b in 0..n {
+        for i in 0..28 {
+          for j in 0..28 {
+            for c in 0..96 {
+              local sum: i32 = 0:i32
+              for k in max(-i + 1, 0)..min(-i + 29, 3) {
+                for l in max(-j + 1, 0)..min(-j + 29, 3) {
+                  for d in 0..64 {
+                    sum = (sum + ((cast(%x[b, i + k - 1, j + l - 1, d], i32, wrap) - 3:i32)
+                      * cast(%w[c, k, l, d], i32, wrap)))
+                  }
+                }
+              }
+              %y[b, i, j, c] = sum
+            }
+          }
+        }
+      }
+    }"""
+HALF_WINDOWS = """
+    symbol n in 1..64
+    const %w: f16[96, 64, 3, 3] = splat 0.5
+    kernel @conv(%x: f16[n, 28, 28, 64], %w: f16[96, 64, 3, 3]) -> (%y: f16[n, 28, 28, 96]) {
+      for b in 0..n {
+        for c in 0..96 {
+          for i in 0..28 {
+            for j in 0..28 {
+              local sum: f16 = 0.0:f16
+              for d in 0..64 {
+                for k in max(-i + 1, 0)..min(-i + 29, 3) {
+                  for l in max(-j + 1, 0)..min(-j + 29, 3) {
+                    sum = (sum + (%x[b, i + k - 1, j + l - 1, d] * %w[c, d, k, l]))
+                  }
+                }
+              }
+              %y[b, i, j, c] = max(sum, 0.0:f16)
+            }
+          }
+        }
+      }
+    }"""
+
+
 def matmul(kind: str, weights: str, depth: int = 768) -> str:
     """`weights`: `k, j` or `j, k`, the order of their axes."""
     half, x = kind != "f32", f"{kind}[n, {depth}]"
@@ -280,12 +339,35 @@ def symbolic(weights: str, depth: str, columns: str) -> str:
     """A product of half precision whose rows have lengths that are known at run time."""
     sizes = {"k": depth, "j": columns}
     text = matmul("f16", weights).replace("j in 0..768", f"j in 0..{columns}")
-    text = text.replace("k in 0..768", f"k in 0..{depth}").replace(
-        "f16[n, 768]", f"f16[n, {depth}]", 1
-    )
-    text = text.replace("f16[n, 768]", f"f16[n, {columns}]").replace("f16[768]", f"f16[{columns}]")
+    text = text.replace("k in 0..768", f"k in 0..{depth}")
+    text = text.replace("%x: f16[n, 768]", f"%x: f16[n, {depth}]")
+    text = text.replace("%y: f16[n, 768]", f"%y: f16[n, {columns}]")
+    text = text.replace("f16[768]", f"f16[{columns}]")
     shape = ", ".join(sizes[axis] for axis in weights.split(", "))
     return "symbol m in 1..2048\nsymbol c in 1..2048" + text.replace("768, 768", shape)
+
+
+def batches(x: str, w: str) -> str:
+    """A batch of products of half precision of any sizes. `x`, `w`: the order of the axes."""
+    left, right = ("[b, " + axes.replace("i", "n").replace("j", "m") + "]" for axes in (x, w))
+    return f"""
+    symbol b in 1..8
+    symbol n in 1..1024
+    symbol k in 1..1024
+    symbol m in 1..1024
+    kernel @dot(%x: f16{left}, %w: f16{right}) -> (%y: f16[b, n, m]) {{
+      for a in 0..b {{
+        for i in 0..n {{
+          for j in 0..m {{
+            local sum: f16 = 0.0:f16
+            for d in 0..k {{
+              sum = (sum + (%x[a, {x.replace("k", "d")}] * %w[a, {w.replace("k", "d")}]))
+            }}
+            %y[a, i, j] = sum
+          }}
+        }}
+      }}
+    }}"""
 
 
 def halves(convolution: str) -> str:

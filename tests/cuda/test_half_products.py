@@ -254,3 +254,64 @@ def test_sums_of_any_number_of_parts(axes: str, tmp_path: Path) -> None:
         error = np.abs(answer.outputs[0].astype(np.float64) - x @ w)
         most = 2.0**-11 * np.abs(x @ w) + 2.0**-19 * (np.abs(x) @ np.abs(w)) + 2.0**-25
         assert (error <= most).all(), (job.kernel, job.sizes)
+
+
+LENGTHS = """
+symbol b in 1..2
+symbol n in 1..150
+symbol k in 1..70
+symbol m in 1..150
+func @main(%x: f16[LEFT], %w: f16[RIGHT], %c: f16[m]) {
+  %s: f16[b, n, k] = transpose(%x) {perm=[FIRST]}
+  %t: f16[b, k, m] = transpose(%w) {perm=[SECOND]}
+  %p: f16[b, n, m] = matmul(%s, %t)
+  %y: f16[b, n, m] = add(%p, %c)
+  return %y
+}"""
+AXES = {"n, k": "0, 1, 2", "k, n": "0, 2, 1", "k, m": "0, 1, 2", "m, k": "0, 2, 1"}
+"""Those of a factor, and how they are moved."""
+
+
+def any_lengths(left: str, right: str, kind: str) -> str:
+    text = LENGTHS.replace("LEFT", f"b, {left}").replace("RIGHT", f"b, {right}")
+    text = text.replace("FIRST", AXES[left]).replace("SECOND", AXES[right])
+    return text.replace("f16", kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("left", "right", "kind"),
+    [
+        ("n, k", "k, m", "f16"),
+        ("n, k", "m, k", "bf16"),
+        pytest.param("k, n", "k, m", "f16", marks=pytest.mark.long),
+        pytest.param("k, n", "m, k", "f16", marks=pytest.mark.long),
+    ],
+)
+def test_rows_have_any_lengths(left: str, right: str, kind: str, tmp_path: Path) -> None:
+    """The lowest and the highest sizes, odd ones, multiples of 2, 4 and 8, and random ones, in
+    large and in small tiles."""
+    strategy = partial(matrix_product, tiles=Tiles(enough=3))
+    module = fuse(lower(parse(any_lengths(left, right, kind)))).module
+    module = schedule_device(module, replace(TARGET, nests=(strategy,)))
+    (kernel,), bounds = module.kernels, module.bounds
+    assert len(kernel.scratch) == 2, "both factors have aligned rows"
+    random, jobs = np.random.default_rng(8), list[Job]()
+    sizes = [(1, 1, 1, 1), (2, 150, 70, 150), (1, 149, 37, 133), (1, 30, 34, 134)]
+    sizes += [(1, 12, 36, 132), (1, 40, 64, 136), (2, 5, 1, 3), (1, 137, 7, 8)]
+    sizes += [tuple(map(int, random.integers(1, (3, 100, 71, 151)))) for _ in range(3)]
+    for one in sizes:
+        at = dict(zip("bnkm", one, strict=True))
+        shapes = [[size.evaluate(at) for size in buffer.shape] for buffer in kernel.inputs]
+        given = (random.normal(size=shape).astype(DType(kind).numpy) for shape in shapes)
+        jobs.append(Job(kernel.name, tuple(given), at, seed=sum(one)))
+    unit = 2.0 ** (-8 if kind == "bf16" else -11)
+    for job, answer in zip(jobs, Shim([kernel], bounds, tmp_path).run(jobs), strict=True):
+        names = [buffer.name for buffer in kernel.inputs]
+        x, w, c = (job.inputs[names.index(name)].astype(np.float64) for name in ("x", "w", "c"))
+        x = x.swapaxes(1, 2) if left == "k, n" else x
+        w = w.swapaxes(1, 2) if right == "m, k" else w
+        product, size = x @ w, np.abs(x) @ np.abs(w)
+        error = np.abs(answer.outputs[0].astype(np.float64) - (product + c))
+        most = unit * 1.01 * (np.abs(product) + np.abs(product + c)) + 2.0**-19 * size + 2.0**-24
+        assert (error <= most).all(), job.sizes

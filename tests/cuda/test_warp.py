@@ -44,6 +44,18 @@ kernel @copy_TYPE(%x: TYPE[n, ALL]) -> (%y: TYPE[n, ALL]) {
   }
 }
 """
+ANY = """
+kernel @any_TYPE(%x: TYPE[n, 259]) -> (%y: TYPE[n, 256]) {
+  for b in 0..n parallel(block) {
+    for t in 0..32 parallel(thread) {
+      reserve %some: TYPE[8] in register
+      micro raot_load_any8_TYPE(%some[0], %x[b, 8*t + 3]) []
+      micro raot_store8_TYPE(%y[b, 8*t], %some[0]) []
+    }
+  }
+}
+"""
+"""From addresses in the middle of words and at their beginning, up to the last element."""
 
 
 @pytest.mark.slow
@@ -56,6 +68,7 @@ def test_every_lane_has_the_bits_of_the_meaning(tmp_path: Path) -> None:
         count = 16 // dtype.bytes
         text = COPY.replace("TYPE", dtype.value).replace("COUNT", str(count))
         texts[dtype.value] = text.replace("ALL", str(32 * count))
+    texts |= {f"any {kind}": ANY.replace("TYPE", kind) for kind in ("f16", "bf16")}
     module = parse(HEAD + "".join(texts.values()), micro_kernels=all_micro_kernels())
     shim = Shim(module.kernels, module.bounds, tmp_path)
     jobs = []
@@ -74,6 +87,9 @@ def test_every_lane_has_the_bits_of_the_meaning(tmp_path: Path) -> None:
         (y,) = answer.outputs
         if "copy" in job.kernel:
             assert y.tobytes() == job.inputs[0].tobytes()
+            continue
+        if "any" in job.kernel:
+            assert y.tobytes() == job.inputs[0][:, 3:].tobytes()
             continue
         (wanted,) = run_kernel(module.kernel_table[job.kernel], job.inputs, job.sizes)
         if "_sum_" in job.kernel:

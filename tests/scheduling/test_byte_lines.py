@@ -13,6 +13,7 @@ from relax_aot.ir.graph import Module
 from relax_aot.ir.types import DType
 from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule_device
+from relax_aot.scheduling.packing import round_up
 from relax_aot.scheduling.passes import byte_lines
 from relax_aot.scheduling.targets.cuda_mma import TARGET
 from tests.transforms.examples import example_module
@@ -46,6 +47,7 @@ CASES = {
     ),
     "windows of half precision": (HALVES, 48),
     "windows of floats": (FLOATS.replace("4, ", "16, ").replace("0..4", "0..16"), 48),
+    "half precision, rows of an odd length": (byte_lines.EXAMPLES[-1].before, 21),
     "half precision, lines of no vectors": (
         HALVES.replace("max(-j + 1, 0)..min(-j + 10, 3)", "0..3")
         .replace("j + l - 1", "l")
@@ -94,7 +96,7 @@ def test_packed_weights_have_the_sums_of_the_plain_loops(case: str) -> None:
     plain = random_weights(example_module(text))
     packed = byte_lines.run(plain, TARGET)
     (lines,) = (c for c in packed.constants if ".packed" in c.name)
-    assert lines.data.shape[-1] == -(-depth // 16) * 16
+    assert lines.data.shape[-1] == round_up(depth, 16 // lines.type.dtype.bytes)
     assert not lines.data[..., depth:].any()
     np.testing.assert_array_equal(result(packed, 5), result(plain, 5))
     np.testing.assert_array_equal(result(schedule_device(plain, TARGET), 5), result(plain, 5))

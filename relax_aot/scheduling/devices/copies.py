@@ -138,6 +138,13 @@ class Side:
         return Lit(zero, self.kind)
 
     @property
+    def _stop(self) -> Dim:
+        """The end of the lines in memory."""
+        count = extent(self.loops)
+        whole = not self.rows and self.load in self.product.filled
+        return ceildiv(count, self.width) * self.width if whole else count
+
+    @property
     def moving(self) -> int:
         """The axis along which the next part of a factor is: 0 for lines, 1 for steps."""
         return 0 if self.zeros else 1
@@ -157,7 +164,7 @@ class Side:
         """Copies the lines and steps from `first` on to one half of shared memory. `whole`: none
         of them is beyond the last one of its axis. `lane`: that of the thread. `known`: what the
         table of places has for it."""
-        ends = (extent(self.loops), extent(self.product.steps))
+        ends = (self._stop, extent(self.product.steps))
         with self.chunks(w, thread, threads) as (e, place, far):
             to = self.shared[self.place(half, *place)]
             if self.vector:

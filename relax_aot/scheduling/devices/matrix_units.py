@@ -42,8 +42,11 @@ from relax_aot.scheduling.devices.operands import (
     start_sums,
 )
 from relax_aot.scheduling.devices.patches import patch_launches
+from relax_aot.scheduling.devices.realigned import LEAST, aligned_rows, copy_rows
 from relax_aot.scheduling.devices.slid_windows import Slide, SlidPlanes, slid_sides, slide_of
 from relax_aot.scheduling.devices.sum_parts import (
+    MOST_COPIES,
+    MOST_STEADY,
     Part,
     first_half,
     paired_parts,
@@ -59,10 +62,10 @@ from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
 
-MOST_COPIES, MOST_LISTED = 4, 6
-"""Vectors that a thread copies at once without most of its registers; with a table of places."""
-MOST_SHORT, MOST_STEADY = 10, 12
-"""Short vectors that a thread of a small tile copies at once without spills; with steady parts."""
+MOST_LISTED = 6
+"""As MOST_COPIES, with a table of places."""
+MOST_SHORT = 10
+"""As MOST_STEADY, of parts that are not steady."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,10 @@ class Tile:
     def own(self) -> tuple[int, int]:
         """Rows and columns of a warp."""
         return self.rows // self.warps[0], self.columns // self.warps[1]
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        return self.rows, self.columns
 
     @property
     def threads(self) -> int:
@@ -157,9 +164,12 @@ def matrix_product(
             if patches and patch_launches(w, known, context, tiles.enough, slid=slid):
                 variants = []
             for variant, sizes in variants:
-                for tile, chosen, slide in _launches(variant, tiles, w.bounds):
+                own_rows = None if slid else aligned_rows(w, variant, tiles.large.lines)
+                aligned, copied = own_rows or (variant, ())
+                copy_rows(w, copied, context.target.threads, sizes * (1 - few))
+                for tile, chosen, slide in _launches(aligned, tiles, w.bounds):
                     if chosen != 0:
-                        own = slide.product if slide else variant
+                        own = slide.product if slide else aligned
                         _Launch(w, own, tile, unit, slide).emit(chosen * sizes * (1 - few))
         few_row_launch(w, product, few)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
@@ -168,15 +178,17 @@ def matrix_product(
 def _variants(product: Product, bounds: Bounds) -> list[tuple[Product, Dim]]:
     """The product, for sizes for which the dimension is 1. Where elements are neighbors, but only
     rows of some lengths are aligned, the lengths that are multiples of EVEN are apart."""
-    if _width(product, bounds) >= VECTOR or not product.found.left.dtype.is_half:
+    width = _width(product, bounds)
+    if width >= VECTOR or not product.found.left.dtype.is_half:
         return [(product, ONE)]
     loads = (product.found.left, product.found.right)
     symbols = {name for load in loads for size in load.buffer.shape for name in size.symbols}
     even = replace(product, even=frozenset(symbols & set(bounds)))
+    widest = _width(even, bounds)
     for name in sorted(even.even):
         fewer = replace(product, even=even.even - {name})
-        even = fewer if _width(fewer, bounds) >= VECTOR else even
-    if not even.even or _width(even, bounds) < VECTOR:
+        even = fewer if _width(fewer, bounds) >= widest else even
+    if widest < LEAST or widest <= width:
         return [(product, ONE)]
     beyond = sum((Dim.of(name) % EVEN for name in sorted(even.even)), ZERO)
     return [(even, dim_max(1 - beyond, 0)), (product, dim_min(beyond, 1))]
@@ -184,18 +196,14 @@ def _variants(product: Product, bounds: Bounds) -> list[tuple[Product, Dim]]:
 
 def _width(product: Product, bounds: Bounds) -> int:
     """Elements of both factors that are copied at once; 0 where each of one is copied."""
-    widths, sides = _widths(product, bounds), _sides(product)
+    widths, sides = _widths(product, bounds), product.sides
     decoded = [is_decoded(product, load, loops, bounds) for load, loops in sides]
     whole = all(own >= VECTOR or bytes_ for own, bytes_ in zip(widths, decoded, strict=True))
     return VECTOR if whole and any(decoded) else min(widths)
 
 
-def _sides(product: Product) -> tuple[tuple[Load, tuple[For, ...]], ...]:
-    return (product.found.left, product.rows), (product.found.right, product.columns)
-
-
 def _widths(product: Product, bounds: Bounds) -> list[int]:
-    return [vectors(product, load, loops, bounds)[0] for load, loops in _sides(product)]
+    return [vectors(product, load, loops, bounds)[0] for load, loops in product.sides]
 
 
 def _copies(product: Product, tile: Tile, bounds: Bounds) -> int:
@@ -263,7 +271,7 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
         if greatest(extent(product.rows), bounds) <= tiles.medium.rows:
             return [(tiles.medium, ONE)]
         plain = product.padded is None and not any(
-            product.found.computed_at(load) for load, _ in _sides(product)
+            product.found.computed_at(load) for load, _ in product.sides
         )
         return [(tiles.large if plain else tiles.wide, ONE)]
     if is_decoded(product, product.found.right, product.columns, bounds):
@@ -362,7 +370,7 @@ class _Launch:
             sides = [replace(side, near=False) for side in sides]
         if not self._is_steady(sides):
             return sides[0], sides[1]
-        return steady_sides(sides, many=_copies(self.product, tile, w.bounds) >= MOST_STEADY)
+        return steady_sides(sides, _copies(self.product, tile, w.bounds))
 
     def _is_steady(self, sides: Sequence[Side]) -> bool:
         """Whether both factors are copied at once, each line from one address for all parts."""

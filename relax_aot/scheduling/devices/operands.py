@@ -90,7 +90,7 @@ class Product:
     """A contraction of a left factor with `rows` and a right one with `columns`, for each of
     `batch`. `steps`: the reductions with nothing clipped. `padded`: the factor that is zero where
     a window is clipped, if any is; bytes are their zero point there, of `fills`. `even`: sizes that
-    are multiples of EVEN."""
+    are multiples of EVEN. `filled`: factors whose rows in memory are whole vectors."""
 
     found: Contraction
     batch: tuple[For, ...]
@@ -100,6 +100,12 @@ class Product:
     padded: Load | None
     fills: tuple[int, int]
     even: frozenset[str] = frozenset()
+    filled: tuple[Load, ...] = ()
+
+    @property
+    def sides(self) -> tuple[tuple[Load, tuple[For, ...]], ...]:
+        """Both factors, each with the loops of its lines."""
+        return (self.found.left, self.rows), (self.found.right, self.columns)
 
     def divides(self, number: int, size: Dim, bounds: Bounds) -> bool:
         """Whether a size is known to be a multiple of a number."""

@@ -19,6 +19,8 @@ from relax_aot.scheduling.devices.copies import Side
 from relax_aot.scheduling.devices.operands import below, extent
 from relax_aot.scheduling.writer import Writer
 
+MOST_COPIES, MOST_STEADY = 4, 12
+"""Vectors that a thread copies without most of its registers, and short ones without spills."""
 UNROLLED = 8
 """Parts that compilers may unroll, which makes no loop of them."""
 FEW_PAIRS = 5
@@ -80,20 +82,25 @@ def round_of(sides: Sequence[Side]) -> int:
     return 4 if short and not extent(sides[0].product.steps).is_constant else 2
 
 
-def steady_sides(sides: Sequence[Side], *, many: bool) -> tuple[Side, Side]:
+def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     """The sides, of which one keeps no addresses from one half to the other where registers do not
     hold them: the left one where those of the right one differ from step to step, the right one of
-    known sums where vectors are short and `many`. Few neighbors copy the shortest vectors of lines,
-    which takes fewer addresses, where those of steps take more."""
+    known sums where vectors are short and many, or where a thread copies more than a few, and the
+    last part is no whole one or steps are neighbors in this factor alone. Few neighbors copy the
+    shortest vectors of lines, which takes fewer addresses, where those of steps take more.
+    `copies`: vectors of both factors that a thread copies."""
     left, right = sides
     steps = left.product.steps
-    short = min(left.vector, right.vector) < left.width
+    short, many = min(left.vector, right.vector) < left.width, copies >= MOST_STEADY
     step = stride(right.load, steps[-1].variable)
-    known = extent(steps).is_constant
+    total = extent(steps)
+    known = total.is_constant
+    ends = known and total.constant > UNROLLED * left.steps and total.constant % left.steps != 0
+    crowded = copies > MOST_COPIES and not short and (ends or (right.rows and not left.rows))
     least = left.rows and not right.rows and left.vector == 2
     left = replace(left, steady=True, sector=left.sector // (2 if least else 1))
     kept = short or (step is not None and step.is_constant)
-    right = replace(right, steady=True, kept=not (short and many and known))
+    right = replace(right, steady=True, kept=not (crowded or (short and many and known)))
     return replace(left, kept=kept), right
 
 

@@ -215,6 +215,36 @@ EXAMPLES = (
             }""",
         target="cuda_mma",
     ),
+    Example(
+        why="rows of half precision of an odd length",
+        before="""
+            symbol n in 1..9
+            const %w: f16[24, 21] = splat 2.0
+            kernel @dot(%x: f16[n, 21], %w: f16[24, 21]) -> (%y: f16[n, 24]) {
+              for i in 0..n {
+                for j in 0..24 {
+                  local sum: f16 = 0.0:f16
+                  for k in 0..21 {
+                    sum = (sum + (%x[i, k] * %w[j, k]))
+                  }
+                  %y[i, j] = sum
+                }
+              }
+            }""",
+        after="""
+            kernel @dot(%x: f16[n, 21], %w.lines: f16[24, 24]) -> (%y: f16[n, 24]) {
+              for i in 0..n {
+                for j in 0..24 {
+                  local sum: f16 = 0.0:f16
+                  for k in 0..21 {
+                    sum = (sum + (%x[i, k] * %w.lines[j, k]))
+                  }
+                  %y[i, j] = sum
+                }
+              }
+            }""",
+        target="cuda_mma",
+    ),
 )
 
 
@@ -302,11 +332,13 @@ class _Packing:
 
     @property
     def supported(self) -> bool:
-        """Floats are packed only where all vectors of a line are whole."""
+        """Floats are packed only where all vectors of a line are whole, or where those of half
+        precision are products without windows, whose lines are filled up with zeros."""
         target, kind = self.context.target, self.product.found.sum.dtype
         if kind is DType.I32:
             return DType.I8 in target.matrices
         whole = prod(_extents(self.steps)) % self.width == 0
+        whole = whole or (kind.is_half and len(self.steps) == 1 and not self.clipped)
         same = self.load.dtype is self.other.dtype is kind
         known = kind in target.matrices or kind is DType.F32
         return same and whole and target.partial_sums > 1 and known

@@ -129,6 +129,43 @@ static inline void raot_load_planes_bf16(uint16_t *to, const uint16_t *from, int
     raot_load_planes(to, from, count, ahead, apart);
 }
 
+/*
+ * Eight elements of half precision at any address, as words of 4 bytes. Those that begin in the
+ * middle of a word take what is behind them, so only an element before the first one is read too.
+ */
+static inline void raot_load_any8(uint16_t *to, const uint16_t *from)
+{
+    const uint32_t odd = (uint32_t)(reinterpret_cast<size_t>(from) >> 1) & 1u;
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(from - odd);
+    uint32_t some[5];
+
+    for (int32_t i = 0; i < 4; i++) {
+        some[i] = words[i];
+    }
+    some[4] = odd != 0u ? (uint32_t)from[7] : 0u;
+    for (int32_t i = 0; i < 4; i++) {
+        const uint64_t both = (uint64_t)some[i + 1] << 32 | some[i];
+        const uint32_t word = (uint32_t)(both >> (16u * odd));
+
+#if defined(__CUDA_ARCH__)
+        reinterpret_cast<uint32_t *>(to)[i] = word;
+#else
+        to[2 * i] = (uint16_t)word;
+        to[2 * i + 1] = (uint16_t)(word >> 16);
+#endif
+    }
+}
+
+static inline void raot_load_any8_f16(uint16_t *to, const uint16_t *from)
+{
+    raot_load_any8(to, from);
+}
+
+static inline void raot_load_any8_bf16(uint16_t *to, const uint16_t *from)
+{
+    raot_load_any8(to, from);
+}
+
 RAOT_VECTOR(f32, float, 4)
 RAOT_VECTOR(i32, int32_t, 4)
 RAOT_VECTOR(f16, uint16_t, 8)

@@ -17,6 +17,7 @@ from relax_aot.ir.types import DType
 from relax_aot.ops import deduce
 from relax_aot.ops._op import Array
 from relax_aot.scheduling.nest import names_in
+from relax_aot.scheduling.scratch import with_kernels
 from relax_aot.scheduling.targets import Context, Target
 from relax_aot.scheduling.targets.cuda import TARGET
 from relax_aot.scheduling.writer import Writer
@@ -47,7 +48,7 @@ def device_form(
         return kernel, None, module.bounds
     scratch = (*kernel.scratch, *w.scratch)
     device = replace(kernel, body=made, scratch=scratch)
-    check(replace(module, kernels=(device,)), deduce)
+    check(with_kernels(module, {kernel.name: device}), deduce)
     return kernel, replace(device, name=name or kernel.name), module.bounds
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from relax_aot.evaluation.interpret import RaceError, run_kernel
+from relax_aot.ir.axes import ARENA
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Kernel, Micro, Reserve, walk
 from relax_aot.ir.types import shape_of
@@ -163,6 +164,65 @@ SQUARE = """
         }
       }
     }"""
+
+
+def any_lengths(x: str, w: str, kind: str = "f16") -> str:
+    """A batch of products whose rows have any lengths. `x`, `w`: the order of the axes."""
+    sizes = {"i": "n", "j": "m", "k": "k"}
+    shapes = [", ".join(sizes[axis] for axis in order.split(", ")) for order in (x, w)]
+    return (
+        f"""
+    symbol b in 0..2
+    symbol n in 1..70
+    symbol k in 0..40
+    symbol m in 1..70
+    kernel @dot(%x: {kind}[b, {shapes[0]}], %w: {kind}[b, {shapes[1]}]) -> (%y: {kind}[b, n, m]) {{
+      for a in 0..b {{
+        for i in 0..n {{
+          for j in 0..m {{
+            local sum: {kind} = 0.0:{kind}
+            for k0 in 0..k {{
+              sum = (sum + (%x[a, {x}] * %w[a, {w}]))
+            }}
+            %y[a, i, j] = sum
+          }}
+        }}
+      }}
+    }}""".replace("[a, i, k]", "[a, i, k0]")
+        .replace("[a, k, i]", "[a, k0, i]")
+        .replace("[a, j, k]", "[a, j, k0]")
+        .replace("[a, k, j]", "[a, k0, j]")
+    )
+
+
+ANY_LENGTHS = (
+    {"b": 1, "n": 1, "k": 1, "m": 1}, {"b": 2, "n": 33, "k": 17, "m": 35},
+    {"b": 1, "n": 34, "k": 18, "m": 66}, {"b": 1, "n": 32, "k": 24, "m": 40},
+    {"b": 0, "n": 5, "k": 5, "m": 5}, {"b": 1, "n": 7, "k": 0, "m": 3},
+    {"b": 2, "n": 70, "k": 40, "m": 70},
+)  # fmt: skip
+"""The lowest, odd, even and aligned ones, none, and the highest."""
+SEVERAL_AXES = """
+    symbol n in 1..12
+    symbol k in 1..7
+    symbol m in 1..12
+    kernel @dot(%x: f16[k, 3, n, 5], %w: f16[m, 7, k, 3]) -> (%y: f16[n, 5, m, 7]) {
+      for i in 0..n {
+        for c in 0..5 {
+          for j in 0..m {
+            for d in 0..7 {
+              local sum: f16 = 0.0:f16
+              for e in 0..k {
+                for l in 0..3 {
+                  sum = (sum + (%x[e, l, i, c] * %w[j, d, e, l]))
+                }
+              }
+              %y[i, c, j, d] = sum
+            }
+          }
+        }
+      }
+    }"""
 BYTES = """
     symbol n in 1..40
     kernel @dot(%x: u8[n, 70], %w: i8[70, 24], %b: i32[24]) -> (%y: i32[n, 24]) {
@@ -286,6 +346,16 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "bfloat16": (matmul(24, 24).replace("f16", "bf16"), ({"n": 33},)),
     "a batch of dynamic depth": (BATCH, ({"n": 3, "k": 0}, {"n": 2, "k": 21}, {"n": 1, "k": 40})),
     "rows of which some are aligned": (SQUARE, tuple({"n": 9, "k": k} for k in (0, 1, 40, 21))),
+    "odd rows": (matmul(21, 37), ({"n": 9}, {"n": 70})),
+    "odd rows by columns": (matmul(21, 37, w="j, k"), ({"n": 33},)),
+    "rows of any lengths": (any_lengths("i, k", "k, j"), ANY_LENGTHS),
+    "rows of any lengths by columns": (any_lengths("i, k", "j, k"), ANY_LENGTHS),
+    "rows of any lengths, transposed left": (any_lengths("k, i", "k, j", "bf16"), ANY_LENGTHS[:3]),
+    "rows of any lengths, both transposed": (any_lengths("k, i", "j, k"), ANY_LENGTHS[1:4]),
+    "rows of several axes": (
+        SEVERAL_AXES,
+        ({"n": 7, "k": 5, "m": 9}, {"n": 12, "k": 7, "m": 12}, {"n": 8, "k": 4, "m": 8}),
+    ),
     "a convolution with borders": (CONVOLUTION, ({"n": 1},)),
     "bytes": (BYTES, ({"n": 33},)),
     "lines of bytes that are no whole vectors": (BYTE_LINES, ({"n": 9},)),
@@ -324,9 +394,9 @@ VECTORS = {
     "a convolution with borders": 1,
     "bytes": 0, "windows of bytes": 0, "windows of whole vectors of bytes": 2,
     "windows of bytes in planes": 1, "windows of whole vectors of half precision": 2,
-    "aligned bytes": 2, "rows of which some are aligned": 2,
+    "aligned bytes": 2, "rows of which some are aligned": 4, "odd rows": 2,
 }  # fmt: skip
-"""How many factors are copied 16 bytes at a time."""
+"""How many factors are copied to shared memory at once, from memory or from aligned rows."""
 DECODED_AT_ONCE = [case for case in CASES if "bytes" in case and "f16" in CASES[case][0]]
 
 
@@ -456,6 +526,17 @@ def test_tall_tiles_have_more_rows_than_half() -> None:
     for n in (1, 16, 17, 70):
         large, small = (one.grid.evaluate({"n": n, "m": 0}) for one in launches(device))
         assert (large > 0, small > 0) == (n > 16, n <= 16), n
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "odd rows" in case or "rows of" in case]
+)
+def test_rows_are_aligned_before_a_product_of_several_tiles(case: str) -> None:
+    """So that no element is gathered for a tile."""
+    _, device = both(case)
+    stores = [one for one in walk(device.body) if isinstance(one, Micro) and "store" in one.name]
+    assert {one.written[0].buffer.scope for one in stores} == {ARENA}
+    assert len({one.written[0].buffer for one in stores}) == 2
 
 
 def test_planted_faults_are_found() -> None:
