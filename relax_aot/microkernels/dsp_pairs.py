@@ -190,4 +190,75 @@ MICRO_KERNELS = (
         }""",
         {"stride": ("1", "2"), "rows": ("28", "12")},
     ),
+    *micro_kernels(
+        "depthwise_windows.h",
+        """zero $zeros, lines 1..~6, top ~-3 | -2 | -1 | 0 | 1 | 4, image_lines 1..~7,
+        line_step ~1 | 70, length 1..~24, left ~-7 | -2 | -1 | 0 | 3, image_columns 1..~23,
+        advance 1..~3, step ~1 | 3, pitch up(length, 2)..~up(length, 2) + 4 by 2
+        kernel @raot_gather_lines_$S(
+          %image: $T[span(image_lines * line_step, image_columns * step)]
+        ) -> (%to: i16[lines, pitch]) {
+          for l in 0..lines, e in 0..length {
+            let y = top + l
+            let x = left + e * advance
+            %to[l, e] = select(within(0 <= y < image_lines, 0 <= x < image_columns),
+              i16(%image[y * line_step + x * step]), i16(index(zero)))
+          }
+        }""",
+        BYTES, struct="raot_gather_lines",
+    ),
+    *micro_kernels(
+        "depthwise_windows.h",
+        """height 1..~5, width 1..~9, count 1..~6
+        kernel @raot_widen_window_$phases(%weights: i8[height, width]) ->
+          (%to: i16[height, count, $phases, 2]) {
+          for i in 0..height, j in 0..count, f in 0..$phases, h in 0..2 {
+            let k = 2 * j + h - f
+            %to[i, j, f, h] = select(within(0 <= k < width), i16(%weights[i, k]), 0:i16)
+          }
+        }""",
+        {"phases": ("1", "2")},
+    ),
+    *micro_kernels(
+        "depthwise_windows.h",
+        """rows 1..~4, positions 1..~13, height 1..~5, count 1..~6, line_step ~1 | 2 | 3,
+        dilation 1..~3, pitch up(positions, 4) + 2 * count - 2..~up(positions, 4) + 2 * count by 2,
+        %weights -255..255, %lines -255..255
+        kernel @raot_depthwise_windows_1(
+          %lines: i16[(rows - 1) * line_step + (height - 1) * dilation + 1, pitch],
+          %weights: i16[height, count, 2, 2], %bias: i32[1]
+        ) -> (%sums: i32[rows, up(positions, 4)]) {
+          for r in 0..rows, p in 0..positions {
+            local sum: i32 = %bias[0]
+            for i in 0..height, k in 0..2 * count {
+              local value: i32 = i32(%lines[r * line_step + i * dilation, p - p % 2 + k])
+              sum = (sum + (value * i32(%weights[i, k // 2, p % 2, k % 2])))
+            }
+            %sums[r, p] = sum
+          }
+        }""",
+        struct="raot_depthwise_windows_1",
+    ),
+    *micro_kernels(
+        "depthwise_windows.h",
+        """rows 1..~4, positions 1..~13, height 1..~5, count 1..~6, line_step ~1 | 2 | 3,
+        dilation 1..~3, apart 1..~3,
+        pitch 2 * apart * (up(positions, 4) - 1) + 2 * count
+        ..~2 * apart * up(positions, 4) + 2 * count by 2,
+        %weights -255..255, %lines -255..255
+        kernel @raot_depthwise_windows_2(
+          %lines: i16[(rows - 1) * line_step + (height - 1) * dilation + 1, pitch],
+          %weights: i16[height, count, 1, 2], %bias: i32[1]
+        ) -> (%sums: i32[rows, up(positions, 4)]) {
+          for r in 0..rows, p in 0..positions {
+            local sum: i32 = %bias[0]
+            for i in 0..height, k in 0..2 * count {
+              local value: i32 = i32(%lines[r * line_step + i * dilation, 2 * apart * p + k])
+              sum = (sum + (value * i32(%weights[i, k // 2, 0, k % 2])))
+            }
+            %sums[r, p] = sum
+          }
+        }""",
+        struct="raot_depthwise_windows_2",
+    ),
 )  # fmt: skip

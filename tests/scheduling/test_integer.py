@@ -35,7 +35,7 @@ SIZES = (1, 2, 3, 6, 9)
 @dataclass(frozen=True)
 class Subject:
     """A QLinearConv: shapes of x (n is symbolic) and of the weights, and its attributes; the
-    result dequantized if that is asked for."""
+    result dequantized if that is asked for. `plain`: targets on which loops compute it."""
 
     x: tuple[int | str, ...]
     w: tuple[int, ...]
@@ -43,6 +43,7 @@ class Subject:
     dtype: type = np.int8
     zeros: tuple[int, int, int] = (-3, 0, 7)
     dequantized: bool = False
+    plain: tuple[str, ...] = ()
 
     def model(self) -> onnx.ModelProto:
         rng = np.random.default_rng(0)
@@ -111,6 +112,39 @@ SUBJECTS = {
         (120, 0, 130),
     ),
     "tall depthwise": Subject((2, 2, 70, "n"), (2, 1, 3, 3), "<pads = [1, 1, 1, 1], group = 2>"),
+    "depthwise line": Subject((2, 5, "n"), (5, 1, 5), "<pads = [2, 2], group = 5>"),
+    "depthwise batch": Subject(("n", 3, 150), (3, 1, 4), "<pads = [3, 0], group = 3>"),
+    "large depthwise": Subject((1, 3, 9, "n"), (3, 1, 7, 7), "<pads = [3, 3, 3, 3], group = 3>"),
+    "dilated depthwise": Subject(
+        (1, 2, 7, "n"),
+        (2, 1, 3, 4),
+        "<pads = [2, 3, 2, 3], dilations = [2, 2], group = 2>",
+        np.uint8,
+        (131, 0, 120),
+    ),
+    "flat depthwise": Subject(
+        (1, 2, "n", 23), (2, 1, 1, 5), "<pads = [0, 2, 0, 2], strides = [1, 3], group = 2>"
+    ),
+    "upright depthwise": Subject(
+        (1, 2, "n", 6), (2, 1, 5, 1), "<pads = [2, 0, 2, 0], strides = [2, 1], group = 2>"
+    ),
+    "far depthwise": Subject(
+        (1, 2, "n"),
+        (2, 1, 3),
+        "<pads = [6, 6], dilations = [6], strides = [4], group = 2>",
+        plain=("asimd", "host"),
+    ),
+    "two filters": Subject(
+        (1, 3, 5, "n"), (6, 1, 3, 3), "<pads = [1, 1, 1, 1], strides = [2, 2], group = 3>"
+    ),
+    "three filters": Subject((1, 2, "n"), (6, 1, 4), "<pads = [1, 2], group = 2>"),
+    "dequantized depthwise": Subject(
+        (1, 2, "n", 6),
+        (2, 1, 5, 5),
+        "<pads = [2, 2, 2, 2], strides = [2, 2], group = 2>",
+        dequantized=True,
+        plain=("mve",),
+    ),
 }
 
 
@@ -127,7 +161,8 @@ def test_bits_at_every_size(name: str, target: str) -> None:
     subject = SUBJECTS[name]
     model = subject.model()
     module = scheduled(model, target, "speed")
-    assert any(isinstance(stmt, Micro) for k in module.kernels for stmt in walk(k.body)), name
+    micro = any(isinstance(stmt, Micro) for k in module.kernels for stmt in walk(k.body))
+    assert micro or target in subject.plain, name
     check.check(module, deduce)
     again = parse(to_text(module), {}, all_micro_kernels())
     assert to_text(again) == to_text(module)
@@ -163,6 +198,29 @@ def test_bits_on_the_core_itself(name: str, board: str, optimize: str) -> None:
         (expected,) = session.run(None, sample)
         assert run.status == 0
         assert np.array_equal(run.outputs["y"], expected), sample["x"].shape
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    ("weights", "attributes", "most"),
+    [
+        ((8, 1, 7, 7), "<pads = [3, 3, 3, 3], group = 8>", 2.2),
+        ((8, 1, 5, 5), "<pads = [4, 4, 4, 4], dilations = [2, 2], group = 8>", 3.2),
+        ((16, 1, 3, 3), "<pads = [1, 1, 1, 1], group = 8>", 5.5),
+    ],
+)
+def test_windows_of_a_channel_take_few_instructions_on_cortex_m4(
+    weights: tuple[int, ...], attributes: str, most: float
+) -> None:
+    """For each multiply-add, with what surrounds them."""
+    subject = Subject((1, 8, 22, "n"), weights, attributes)
+    options = driver.Options(bounds={"n": (1, max(SIZES))})
+    built = driver.compile_model(subject.model(), "mps2-an386", options)
+    x = subject.inputs()[-1]
+    (run,) = emulate(built, [{"x": x}])
+    results = weights[0] * x.shape[2] * x.shape[3]
+    assert run.instructions is not None
+    assert run.instructions < most * results * weights[2] * weights[3]
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from relax_aot.scheduling.strategies.dsp import columns, depthwise
 from relax_aot.scheduling.strategies.dsp_depthwise import depthwise_pairs
 from relax_aot.scheduling.strategies.dsp_pairs import pairs
 from relax_aot.scheduling.strategies.dsp_rows import rows
+from relax_aot.scheduling.strategies.dsp_windows import depthwise_windows, filters
 from relax_aot.scheduling.targets import fpu
 
 TARGET = replace(
@@ -20,5 +21,5 @@ TARGET = replace(
     quotients=True,
     byte_rows=True,
     wide_rows=True,
-    strategies=(rows, pairs, columns, depthwise_pairs, depthwise),
+    strategies=(rows, filters, pairs, columns, depthwise_pairs, depthwise_windows, depthwise),
 )
