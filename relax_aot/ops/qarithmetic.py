@@ -3,6 +3,8 @@
 
 qadd       (x * left + y * right + offset) >> shift, all of it in 32 bits; whoever makes
                 one has shown for all quantized values that it is what is meant
+qmul      ((x - zeros[0]) * (y - zeros[1]) * 2^14 * factor >> 32) + offset, shifted to the right;
+                whoever makes one has shown the same
 qbinary   the same numbers as dequantize, an operator of floats, quantize
 lookup          the entry of a table of 256 for each quantized value
 """
@@ -138,6 +140,69 @@ def _word(call: Call, _value: Any) -> Limits | None:
     return WORDS if _sum_dtype(x.type, y.type, *numbers) is DType.I32 else None
 
 
+# qmul
+
+LIFT = 14
+"""Products of differences of bytes are below 2^16 in magnitude."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    zeros: Sequence[int]
+    factor: int
+    offset: int
+    shift: int
+    to: DType
+    limits: Sequence[int]
+
+
+def _product_type(attrs: Product, x: TensorType, y: TensorType) -> TensorType:
+    _check_limits(attrs.limits, attrs.to)
+    fits = 0 <= attrs.factor < 2**31 and abs(attrs.offset) < 2**30 and 0 <= attrs.shift < 31
+    require(fits, f"qmul: factor {attrs.factor}, offset {attrs.offset}, shift {attrs.shift}")
+    kinds = zip(attrs.zeros, (x, y), strict=False)
+    inside = all(t.dtype.limits[0] <= zero <= t.dtype.limits[1] for zero, t in kinds)
+    require(len(attrs.zeros) == 2 and inside, f"qmul: zeros {tuple(attrs.zeros)} of {x} and {y}")
+    return _pair_type("qmul", x, y, attrs.to)
+
+
+def _product_lower(attrs: Product, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) -> None:
+    with k.loops(*z.shape) as at:
+        left, right = (
+            Cast(b[spread(at, b.shape)], DType.I32) - zero
+            for b, zero in zip((x, y), attrs.zeros, strict=True)
+        )
+        lifted = Cast(binary("*", left, right) * Lit(1 << LIFT, DType.I32), DType.I64)
+        scaled = binary(">>", lifted * Lit(attrs.factor, DType.I64), 32)
+        total = Cast(scaled, DType.I32) + Lit(attrs.offset, DType.I32)
+        k.store(z[at], clamped(binary(">>", total, attrs.shift), attrs.to, attrs.limits))
+
+
+def product_of(x: Array, y: Array, zeros: Sequence[int], factor: int) -> Array:
+    """What the offset is added to."""
+    whole = (x.astype(np.int64) - zeros[0]) * (y.astype(np.int64) - zeros[1])
+    return np.asarray((whole << LIFT) * factor >> 32)
+
+
+def _product_reference(attrs: Product, x: Array, y: Array) -> Array:
+    low, high = attrs.limits
+    total = product_of(x, y, attrs.zeros, attrs.factor) + attrs.offset
+    return np.asarray(np.clip(total >> attrs.shift, low, high).astype(attrs.to.numpy))
+
+
+def _product_samples(rng: np.random.Generator) -> list[Sample]:
+    attrs = {"factor": 1723118578, "offset": -55312390, "shift": 19}
+    i8, u8 = np.int8, np.uint8
+    return [
+        Sample((integers(rng)(i8, 3, 50), integers(rng)(i8, 3, 50)),
+               {**attrs, "zeros": (-118, -128), "to": DType.I8, "limits": (-128, 127)}),
+        Sample((integers(rng)(u8, 2, 1, 9), integers(rng)(i8, 3, 1)),
+               {**attrs, "zeros": (255, 127), "to": DType.U8, "limits": (3, 200)}),
+        Sample((integers(rng)(i8, 4, 30), integers(rng)(u8)),
+               {**attrs, "zeros": (3, 0), "shift": 0, "to": DType.I8, "limits": (-128, 127)}),
+    ]  # fmt: skip
+
+
 # qbinary
 
 
@@ -234,6 +299,9 @@ OPS = (
        traits=Trait.QUANTIZED, record=Sum,
        quantization={"left": _word, "right": _word, "offset": _word, "limits": clamp_limits,
                    "shift": lambda call, value: None if _word(call, value) is None else (1, 31)}),
+    Op("qmul", _product_type, _product_lower, _product_reference, _product_samples,
+       conditions=broadcast_conditions, broadcasts=all_operands, traits=Trait.QUANTIZED,
+       record=Product),
     Op("qbinary", _combine_type, _combine_lower, _combine_reference, _combine_samples,
        conditions=broadcast_conditions, broadcasts=all_operands, former=("combine_codes",),
        record=Combination, values={"kind": KINDS}, traits=Trait.QUANTIZED,

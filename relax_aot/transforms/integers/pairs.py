@@ -11,12 +11,15 @@ import numpy as np
 
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array, Call
+from relax_aot.ir.types import DType
 from relax_aot.ops.fixed_arithmetic import OPS as FIXED
-from relax_aot.ops.qarithmetic import KINDS, combined
+from relax_aot.ops.qarithmetic import KINDS, LIFT, combined, product_of
 from relax_aot.transforms.integers.elementwise import Target, all_bytes, limited, limits_of
 from relax_aot.transforms.integers.work import EIGHT, Work
 
 NEAR = sorted(product(range(-4, 5), repeat=2), key=lambda pair: sum(map(abs, pair)))
+SHIFT = 22
+"""Of a product at most, so that the offset is below 2^30."""
 ROOM = 2.0**-26
 """The least distance of a sum to the end of its range, so that rounding its parts is harmless."""
 
@@ -42,7 +45,26 @@ EXAMPLES = (
             }""",
     ),
     Example(
-        why="a product is computed with the float formula",
+        why="a product in integers, equal for all pairs of bytes",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.04]
+            const %u: f32[] = [0.00313]
+            func @main(%x: i8[n, 4], %z: i8[n, 1]) {
+              %a: f32[n, 4] = dequantize(%x, %s) {to=f32}
+              %b: f32[n, 1] = dequantize(%z, %u) {to=f32}
+              %c: f32[n, 4] = mul(%a, %b)
+              %y: i8[n, 4] = quantize(%c, %s) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+              %y: i8[n, 4] = qmul(%x, %z) {factor=1720735744, limits=[-128, ...}
+              return %y
+            }""",
+    ),
+    Example(
+        why="halves are rounded to even, so a product is computed with the float formula",
         before="""
             symbol n in 1..8
             const %s: f32[] = [0.5]
@@ -90,11 +112,47 @@ def pair(work: Work, target: Target) -> bool:
             given = weights | attrs
             work.emit("qadd", a.var, b.var, like=target.call, out=target.out, **given)
             return True
+    elif not work.replaceable:
+        numbers = _multiplied(
+            (a.var.type.dtype, b.var.type.dtype), scales, zeros, target.to, limits
+        )
+        if numbers is not None:
+            given = numbers | attrs
+            work.emit("qmul", a.var, b.var, like=target.call, out=target.out, **given)
+            return True
     work.emit(
         "qbinary", a.var, b.var, like=target.call, out=target.out,
         kind=call.op, scales=scales, zeros=zeros, **attrs,
     )  # fmt: skip
     return True
+
+
+def _multiplied(
+    dtypes: tuple[DType, DType], scales: Sequence[float], zeros: Sequence[int], to: DType,
+    limits: tuple[int, int],
+) -> dict[str, Any] | None:  # fmt: skip
+    """Numbers of `qmul` that reproduce the formula for each of the 65536 pairs."""
+    left, right = np.meshgrid(*map(all_bytes, dtypes), indexing="ij")
+    wanted = combined(left, right, "mul", scales, zeros, to).astype(np.int64)
+    ratio = scales[0] * scales[1] / scales[2]
+    shift = min(SHIFT, int(np.floor(np.log2(2.0**31 / ratio))) - (32 - LIFT))
+    factor = round(ratio * 2.0 ** (shift + 32 - LIFT))
+    if not 0 < factor < 2**31 or shift < 1:
+        return None
+    base = product_of(left, right, zeros, factor)
+    offset = _between(base, np.clip(wanted, *limits), limits, shift)
+    if offset is None or abs(offset) >= 2**30:
+        return None
+    return {"zeros": tuple(zeros[:2]), "factor": factor, "offset": offset, "shift": shift}
+
+
+def _between(base: Array, wanted: Array, limits: tuple[int, int], shift: int) -> int | None:
+    """The offset that brings every sum into the range of its result, or beyond a limit."""
+    lack = np.left_shift(wanted, shift) - base
+    above, below = wanted > np.int64(limits[0]), wanted < np.int64(limits[1])
+    least = int(lack[above].max(initial=-(2**60)))
+    most = int(lack[below].min(initial=2**60)) + (1 << shift) - 1
+    return (least + most) // 2 if least <= most else None
 
 
 def fixed_pair(work: Work, call: Call) -> bool:
@@ -179,13 +237,8 @@ class _Search:
         return u, v, w
 
     def _offset(self, factors: list[int], shift: int) -> int | None:
-        """The offset that brings every sum into the range of its result, or beyond a limit."""
         base = (self.values[0] * factors[0])[:, None] + (self.values[1] * factors[1])[None, :]
-        lack = (self.wanted << shift) - base
-        above, below = self.wanted > self.limits[0], self.wanted < self.limits[1]
-        least = int(lack[above].max(initial=-(2**60)))
-        most = int(lack[below].min(initial=2**60)) + (1 << shift) - 1
-        return (least + most) // 2 if least <= most else None
+        return _between(base, self.wanted, self.limits, shift)
 
 
 RULES = (pair,)
