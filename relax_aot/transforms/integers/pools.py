@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from relax_aot.ir.dims import Dim, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Call, Var
-from relax_aot.transforms.integers.elementwise import Target, limited
+from relax_aot.transforms.integers.elementwise import Target, limited, requantized
 from relax_aot.transforms.integers.work import EIGHT, Quantized, Work, attributes
 
 EXAMPLES = (
@@ -30,6 +31,27 @@ EXAMPLES = (
             ...
               %b.quantized: i8[n, 4] = reshape(%x) {shape=[n, 4]}
               %y: i8[n] = qmean(%b.quantized) {order="exact", scales=[0.5, ...}
+              return %y
+            }""",
+    ),
+    Example(
+        why="an average of as many elements everywhere is a convolution by ones",
+        before="""
+            symbol n in 1..8
+            const %s: f32[] = [0.5]
+            const %z: i8[] = [3]
+            func @main(%x: i8[n, 2, 5]) {
+              %a: f32[n, 2, 5] = dequantize(%x, %s, %z) {to=f32}
+              %b: f32[n, 2, 3] = average_pool(%a) {ceil_mode=false, count_include_pad=true,
+                dilations=[1], kernel=[3], pads=[1, 1], strides=[2]}
+              %y: i8[n, 2, 3] = quantize(%b, %s, %z) {to=i8}
+              return %y
+            }""",
+        after="""
+            ...
+              %b.sums: i32[n, 2, 3] = conv_integer(%x, %b.ones, %b.zero, _, _) {dilations=[1], ...}
+              ...
+              %y: i8[n, 2, 3] = requantize(%b.sums, %y.scale, %b.zero, _) {to=i8}
               return %y
             }""",
     ),
@@ -89,9 +111,11 @@ def _pool(work: Work, target: Target, call: Call, x: Quantized) -> bool:
     count = int(np.prod(kernel))
     if count * 255 >= 2**24:
         return False
-    partial = padded or attrs["ceil_mode"]
-    counts = range(1, count + 1) if partial else (count,)
+    steady = not attrs["ceil_mode"] and (attrs["count_include_pad"] or not padded)
+    counts = (count,) if steady else range(1, count + 1)
     if not work.replaceable and all(_no_middle(x, target, n) for n in counts):
+        if steady and _summed(work, target, call, x, padded):
+            return True
         order = "exact"
     else:
         # ONNX Runtime processes several windows of a row together for strides 1 and 2.
@@ -101,6 +125,33 @@ def _pool(work: Work, target: Target, call: Call, x: Quantized) -> bool:
         order=order, **attrs, **_common(target, x),
     )  # fmt: skip
     return True
+
+
+def _summed(work: Work, target: Target, call: Call, x: Quantized, padded: bool) -> bool:
+    """A pool that divides by one number, as a convolution of each channel by ones."""
+    attrs, channels, step = attributes(call), x.var.type.shape[1], float(target.scale)
+    count = int(np.prod(attrs["kernel"]))
+    scale = np.asarray(x.one_scale / count)
+    if not channels.is_constant or x.var.type.dtype not in EIGHT or not 0 < scale / step < 2.0**20:
+        return False
+    shape = (channels.constant, 1, *map(int, attrs["kernel"]))
+    ones = work.constant(f"{call.out.name}.ones", np.ones(shape, np.int8))
+    zero = bias = None
+    if x.one_zero and padded:
+        kind = x.var.type.dtype.numpy
+        zero = work.constant(f"{call.out.name}.zero", np.array(x.one_zero, kind))
+    elif x.one_zero:
+        less = np.full(channels.constant, -x.one_zero * count, np.int32)
+        bias = work.constant(f"{call.out.name}.bias", less)
+    given = {name: attrs[name] for name in ("strides", "pads", "dilations")}
+    total = work.emit(
+        "conv_integer", x.var, ones, zero, None, bias, like=call, name=f"{call.out.name}.sums",
+        group=channels.constant, **given,
+    )  # fmt: skip
+    work.reach[total.name] = count * max(abs(e - x.one_zero) for e in x.var.type.dtype.limits)
+    number = work.dequantize(call, None, total, scale, np.zeros((), np.int64), None)
+    quantize = replace(target.call, args=(number, *target.call.args[1:]))
+    return requantized(work, replace(target, call=quantize))
 
 
 def _reduced(work: Work, target: Target, call: Call, x: Quantized) -> bool:
