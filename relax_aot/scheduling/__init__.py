@@ -35,6 +35,7 @@ from relax_aot.scheduling.passes import (
     byte_lines,
     byte_sums,
     channels_last,
+    column_lanes,
     expanded_rows,
     float_channels_last,
     float_lines,
@@ -114,6 +115,7 @@ def schedule(
     module = narrow_constants.run(shared_tables.run(module, target), target)
     unsplit = module.kernel_table
     module = partial_sums.run(fractions.run(module, target), target)
+    module = column_lanes.run(module, target)
     module = index_scans.run(function_strips.run(module, target), target)
     module = float_lines.run(module, target)
     module = register_blocks.run(module, target, work)
