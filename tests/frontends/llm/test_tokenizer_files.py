@@ -221,6 +221,26 @@ def test_tokens_that_overlap_are_found_as_the_reference_finds_them_or_refused(
     load({**fields, "added_tokens": [first, {**late, "content": "<t>"}]}, tmp_path)
 
 
+@pytest.mark.parametrize(("name", "kept"), [("  ", True), ("12|_", True), ("\U0001f600", True),
+                                            ("a", False), ("=", False), (";", False),
+                                            ("\u00e9", False), ("\u0301", False),
+                                            ("\u1161", False)])  # fmt: skip
+def test_normalized_names_are_found_where_the_form_keeps_them(
+    name: str, kept: bool, tmp_path: Path
+) -> None:
+    """Others join marks behind them, or come of other characters."""
+    late = {**BASE["added_tokens"][0], "content": name, "normalized": True, "id": 5}
+    fields = {**BASE, "normalizer": {"type": "NFC"}}
+    fields["added_tokens"] = [*BASE["added_tokens"], late]
+    fields["model"] = {**BASE["model"], "vocab": {"<unk>": 0, "b": 1, "<s>": 4}, "merges": []}
+    fields["added_tokens"][1]["id"] = 5
+    if kept:
+        load(fields, tmp_path)
+        return
+    with pytest.raises(RelaxAotError, match="with a normalizer that may change it"):
+        load(fields, tmp_path)
+
+
 def test_spaces_of_a_token_are_no_part_of_another_one(tmp_path: Path) -> None:
     first = {**BASE["added_tokens"][0], "rstrip": True}
     fields = {**BASE, "normalizer": None}

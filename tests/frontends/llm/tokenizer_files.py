@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from tokenizers import trainers as train
 
 from tests.conftest import ROOT
@@ -137,6 +146,13 @@ def stripping(made: Tokenizer, **flags: bool) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(fields))
 
 
+def with_spaces(made: Tokenizer) -> Tokenizer:
+    """With added tokens of spaces and digits, which are found in normalized text."""
+    for text in ("  ", "    ", "12"):
+        made.add_tokens([AddedToken(text, normalized=True)])
+    return made
+
+
 KINDS: dict[str, Callable[[], Tokenizer]] = {
     "gpt2": lambda: byte_level(None),
     "llama3": lambda: byte_level(LLAMA3, whole=True),
@@ -150,6 +166,7 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
     "undivided": lambda: sentence_piece("always", split=False),
     "unigram": lambda: sentence_piece("always", unigram=True, bytes_=False),
     "unigram_bytes": lambda: sentence_piece("llama2", unigram=True),
+    "neox": lambda: with_spaces(byte_level(None, nfc=True)),
     "phi3": lambda: stripping(sentence_piece("llama2"), rstrip=True),
     "phi4": lambda: stripping(byte_level(LLAMA3), lstrip=True, rstrip=True),
 }

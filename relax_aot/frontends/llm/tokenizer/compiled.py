@@ -14,7 +14,7 @@ from functools import cache
 from relax_aot.frontends import ModelError, UnsupportedError
 from relax_aot.frontends.llm.tokenizer.components import MARK, Division, divide, frame, normalize
 from relax_aot.frontends.llm.tokenizer.components import spaces as spaces_of
-from relax_aot.frontends.llm.tokenizer.normal_form import nfc
+from relax_aot.frontends.llm.tokenizer.normal_form import is_inert, nfc
 from relax_aot.frontends.llm.tokenizer.part import Part, part, shown
 from relax_aot.frontends.llm.tokenizer.tables import Added, Tokenizer, listed
 from relax_aot.frontends.llm.tokenizer.vocabulary import MOST_TOKENS, Vocabulary
@@ -37,7 +37,7 @@ def compiled(root: Part, vocabulary: Vocabulary) -> Tokenizer:
         )
     if not division.patterns and _ends_at_marks(vocabulary):
         division.divide(root.where, f"{MARK}*[^{MARK}]+|{MARK}+")
-    added = _added(root, vocabulary, normalized=_normalizes(root))
+    added = _added(root, vocabulary)
     texts = _texts(vocabulary, added, byte_level=byte_level)
     before, behind = frame(root)
     for token in (*before, *behind):
@@ -69,8 +69,9 @@ def compiled(root: Part, vocabulary: Vocabulary) -> Tokenizer:
     )
 
 
-def _normalizes(root: Part) -> bool:
-    return bool(root.steps("normalizer"))
+def _is_kept(root: Part, text: str) -> bool:
+    """Whether the normalizer finds and leaves a name as it is in every text."""
+    return all(step.type == "NFC" and is_inert(text) for step in root.steps("normalizer"))
 
 
 def _ends_at_marks(vocabulary: Vocabulary) -> bool:
@@ -85,7 +86,7 @@ def _ends_at_marks(vocabulary: Vocabulary) -> bool:
     )
 
 
-def _added(root: Part, vocabulary: Vocabulary, *, normalized: bool) -> tuple[Added, ...]:
+def _added(root: Part, vocabulary: Vocabulary) -> tuple[Added, ...]:
     """The added tokens, in the order of their names."""
     found: dict[str, Added] = {}
     late: set[str] = set()
@@ -96,9 +97,10 @@ def _added(root: Part, vocabulary: Vocabulary, *, normalized: bool) -> tuple[Add
         one = part(value, f"{root.where}, added_tokens[{number}]")
         text, token = one.text("content"), one.number("id", 0, MOST_TOKENS - 1)
         one.only("single_word", False)
-        if one.flag("normalized") and normalized:
+        if one.flag("normalized") and not _is_kept(root, text):
             raise UnsupportedError(
-                f"{one.where}: {shown(text)}: normalized=True with a normalizer is not supported"
+                f"{one.where}: {shown(text)}: normalized=True with a normalizer that may change it"
+                " is not supported"
             )
         if not text or "\ufffd" in text or text in found:
             raise ModelError(f"{one.where}: {shown(text)!r} is empty, there twice, or has U+FFFD")

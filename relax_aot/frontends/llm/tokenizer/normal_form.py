@@ -22,6 +22,21 @@ def _decomposing() -> dict[int, list[int]]:
 
 
 @cache
+def _active() -> frozenset[str]:
+    """Code points that the form replaces, joins with others, or makes of others."""
+    steps = _decomposing()
+    whole = {part for point in steps for part in unicodedata.normalize("NFD", chr(point))}
+    hangul = map(chr, (*range(0x1100, 0x1200), *range(0xAC00, 0xD7A4)))
+    marks = (chr(point) for point in range(CHANGING) if unicodedata.combining(chr(point)))
+    return frozenset({*map(chr, steps), *whole, *hangul, *marks})
+
+
+def is_inert(text: str) -> bool:
+    """Whether the form of every text has this part where the text has it."""
+    return not _active() & {*text}
+
+
+@cache
 def nfc() -> Nfc:
     steps = _decomposing()
     pairs = {
