@@ -128,6 +128,13 @@ CHANGES: dict[str, tuple[str, Any, str]] = {
     "another processor": ("post_processor", {"type": "BertProcessing"}, "BertProcessing is not"),
     "a template of nothing": ("post_processor.single", [], "no place for the text"),
     "a template of a number": ("post_processor.single", [3], "single[0] is 3"),
+    "a template of the second text": (
+        "post_processor.single", [{"Sequence": {"id": "B"}}], "Sequence: id=B is not supported",
+    ),
+    "two templates": (
+        "post_processor", {"type": "Sequence", "processors": [BASE["post_processor"]] * 2},
+        "processors[1]: TemplateProcessing is not supported; supported: ByteLevel, and one Templ",
+    ),
     "no such token": ("post_processor.special_tokens", {}, "<s> is None, expected an object"),
     "a frame beyond": (
         "post_processor.special_tokens", {"<s>": {"ids": [99]}}, "adds 99, which is no token",

@@ -163,16 +163,13 @@ def _metaspace(step: Part, to: Division) -> None:
 
 def frame(root: Part) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The tokens that a post-processor adds before and behind a text."""
-    before: tuple[int, ...] = ()
-    behind: tuple[int, ...] = ()
+    templates: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     for step in root.steps("post_processor"):
-        if step.type == "ByteLevel":
-            continue
-        if step.type != "TemplateProcessing":
-            raise step.unsupported("ByteLevel, TemplateProcessing")
-        first, last = _template(step)
-        before, behind = first + before, behind + last
-    return before, behind
+        if step.type == "TemplateProcessing" and not templates:
+            templates.append(_template(step))
+        elif step.type != "ByteLevel":
+            raise step.unsupported("ByteLevel, and one TemplateProcessing")
+    return templates[0] if templates else ((), ())
 
 
 def _template(step: Part) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -181,6 +178,7 @@ def _template(step: Part) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for number, value in enumerate(step.values("single")):
         piece = part(value, f"{step.where}, single[{number}]")
         if set(piece.fields) == {"Sequence"} and len(sides) == 1:
+            piece.object("Sequence").only("id", "A")
             sides.append([])
         elif set(piece.fields) == {"SpecialToken"}:
             named = known.object(piece.object("SpecialToken").text("id"))
