@@ -38,6 +38,7 @@ class ChatView:
     no_system_note: str
     framed: bool
     trims: str
+    joined: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,9 @@ def chat_view(chat: Chat) -> ChatView:
         PieceView(name, string(text), len(text.encode())) for name, text in texts.items()
     )
     note = "" if chat.system else f"; or a message of the system: {comment(chat.no_system)}"
-    trims = ", ".join("1" if role in chat.trims else "0" for role in _ROLES)
+    both = "RAOT_TRIM_START | RAOT_TRIM_END"
+    trims = ", ".join(both if role in chat.trims else "0" for role in _ROLES)
+    joined = len(user.rstrip().encode()) if chat.joined else -1
     return ChatView(
-        comment(chat.source), pieces, chat.system is not None, note, chat.framed, trims,
+        comment(chat.source), pieces, chat.system is not None, note, chat.framed, trims, joined,
     )  # fmt: skip

@@ -21,6 +21,10 @@
 #define RAOT_CHAT_MESSAGES 16
 #define RAOT_CHAT_PIECES (2 * RAOT_CHAT_MESSAGES + 1)
 
+/* At the ends of a message. */
+#define RAOT_TRIM_START 1
+#define RAOT_TRIM_END 2
+
 enum raot_role { RAOT_SYSTEM, RAOT_USER, RAOT_ASSISTANT };
 
 /* One message. */
@@ -40,7 +44,9 @@ struct raot_chat {
     struct raot_piece next;   /* between an answer and the next message of a user */
     uint32_t options;         /* RAOT_ENCODE_FRAME: it begins with the frame of the tokenizer */
     int32_t has_system;       /* 1 if there may be a message of the system */
-    int32_t trims[3];         /* by role: 1 if messages lose spaces at both ends */
+    int32_t trims[3];         /* by role, RAOT_TRIM_*: the spaces that messages lose */
+    int32_t joined_bytes;     /* of `user`, if the message behind it has no text but spaces: both
+                                 lose them at their end; -1: that message is like any other */
 };
 
 /* 1 for the spaces that Python's `str.strip` removes. */
@@ -49,16 +55,15 @@ static inline int raot_chat_is_space(uint32_t point)
     return raot_is_space(point) != 0 || (point >= 0x1Cu && point <= 0x1Fu) ? 1 : 0;
 }
 
-/* A message as a piece, without spaces at its ends if its role is trimmed. */
-static inline struct raot_piece raot_chat_piece(const struct raot_chat *by,
-                                                const struct raot_message *message)
+/* A message as a piece, without the spaces that it loses. */
+static inline struct raot_piece raot_chat_piece(const struct raot_message *message, int32_t trims)
 {
     const unsigned char *const text = (const unsigned char *)message->text;
     struct raot_piece piece = {message->text, 0u, 0u};
     size_t start = 0u; /* the first byte that is no space */
     size_t at = 0u;
 
-    if (text == NULL || by->trims[message->role] == 0) {
+    if (text == NULL || trims == 0) {
         piece.bytes = message->bytes;
         return piece;
     }
@@ -71,6 +76,8 @@ static inline struct raot_piece raot_chat_piece(const struct raot_chat *by,
             piece.bytes = at;
         }
     }
+    start = (trims & RAOT_TRIM_START) != 0 ? start : 0u;
+    piece.bytes = (trims & RAOT_TRIM_END) != 0 ? piece.bytes : message->bytes;
     piece.text += start;
     piece.bytes -= start;
     return piece;
@@ -89,6 +96,7 @@ static inline enum raot_status raot_chat_pieces(const struct raot_chat *by,
                                                 int32_t *made)
 {
     int32_t first = 0; /* message of a user */
+    int says = 0;      /* 1 behind text of the system */
     int32_t filled = 0;
 
     if (messages == NULL) {
@@ -100,7 +108,7 @@ static inline enum raot_status raot_chat_pieces(const struct raot_chat *by,
     pieces[filled++] = continues != 0 ? by->next : by->alone;
     if (messages[0].role == RAOT_SYSTEM) {
         first = 1;
-        pieces[1] = raot_chat_piece(by, &messages[0]);
+        pieces[1] = raot_chat_piece(&messages[0], by->trims[RAOT_SYSTEM]);
         if (continues != 0 || (pieces[1].bytes > 0u && by->has_system == 0)) {
             return RAOT_ERR_MISMATCH;
         }
@@ -108,6 +116,7 @@ static inline enum raot_status raot_chat_pieces(const struct raot_chat *by,
             pieces[0] = by->system;
             pieces[2] = by->user;
             filled = 3;
+            says = 1;
         }
     }
     if ((count - first) % 2 == 0) {
@@ -115,11 +124,17 @@ static inline enum raot_status raot_chat_pieces(const struct raot_chat *by,
     }
     for (int32_t i = first; i < count; i++) {
         const int users = (i - first) % 2 == 0;
+        const int joined = says != 0 && i == first && by->joined_bytes >= 0;
 
         if (messages[i].role != (users != 0 ? RAOT_USER : RAOT_ASSISTANT)) {
             return RAOT_ERR_MISMATCH;
         }
-        pieces[filled++] = raot_chat_piece(by, &messages[i]);
+        pieces[filled] = raot_chat_piece(&messages[i],
+                                         joined != 0 ? RAOT_TRIM_END : by->trims[messages[i].role]);
+        if (joined != 0 && pieces[filled].bytes == 0u) {
+            pieces[2].bytes = (size_t)by->joined_bytes;
+        }
+        filled++;
         pieces[filled++] = users == 0 ? by->next : i + 1 < count ? by->given : by->answer;
     }
     *made = filled;

@@ -24,6 +24,19 @@ LLAMA2 = (
     "{{ one.content.strip() + ' [/INST]' }}"
     "{% else %}{{ ' ' + one.content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"
 )
+LLAMA2_JOINED = (
+    "{% if messages[0].role == 'system' %}{% set rest = messages[1:] %}"
+    "{% set said = messages[0].content %}{% else %}{% set rest = messages %}"
+    "{% set said = false %}{% endif %}"
+    "{% for one in rest %}"
+    "{% if loop.index0 == 0 and said != false %}"
+    "{% set text = '<<SYS>>\\n' + said + '\\n<</SYS>>\\n\\n' + one.content %}"
+    "{% else %}{% set text = one.content %}{% endif %}"
+    "{% if one.role == 'user' %}{{ bos_token + '[INST] ' + text.strip() + ' [/INST]' }}"
+    "{% elif one.role == 'assistant' %}{{ ' ' + text.strip() + ' ' + eos_token }}{% endif %}"
+    "{% endfor %}"
+)
+"""A message of the system and the first one of a user are one text, whose ends are trimmed."""
 LLAMA3 = """{{- bos_token }}
 {%- if not date is defined %}
     {%- set date = "1 Jan 2020" %}
@@ -126,8 +139,8 @@ ZEPHYR = """{% for one in messages %}
 {% endfor %}"""
 
 SHAPES = {
-    "llama2": LLAMA2, "llama3": LLAMA3, "chatml": CHATML, "qwen3": QWEN3, "mistral": MISTRAL,
-    "gemma": GEMMA, "phi3": PHI3, "zephyr": ZEPHYR,
+    "llama2": LLAMA2, "llama2 joined": LLAMA2_JOINED, "llama3": LLAMA3, "chatml": CHATML,
+    "qwen3": QWEN3, "mistral": MISTRAL, "gemma": GEMMA, "phi3": PHI3, "zephyr": ZEPHYR,
 }  # fmt: skip
 WITHOUT_SYSTEM = ("gemma", "mistral")
 

@@ -234,6 +234,7 @@ class Encoder:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "shape"), [("llama3", "llama3"), ("qwen2", "chatml"), ("llama2", "llama2"),
+                        ("llama2", "llama2 joined"),
                         ("gemma", "gemma"), ("unigram_bytes", "zephyr"), ("phi3", "phi3"),
                         ("phi4", "chatml")],
 )  # fmt: skip

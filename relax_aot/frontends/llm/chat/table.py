@@ -47,6 +47,9 @@ class Chat:
     """Why there can be no system message."""
     trims: frozenset[str] = frozenset()
     """The roles whose messages lose spaces at both ends."""
+    joined: bool = False
+    """Whether the first message of a user behind one of the system loses spaces at its end alone,
+    and the text in front of it, too, if nothing is left, as in Llama 2."""
     framed: bool = False
     """Whether it begins with the tokens that the tokenizer puts around texts."""
 
@@ -57,6 +60,9 @@ class Chat:
         if conversation[0][0] == SYSTEM:
             before, behind = self.system or ("", "")
             found = before + said.pop(0) + behind
+            if self.joined:
+                end = (behind + conversation[1][1]).rstrip()
+                found, said[0] = found.removesuffix(behind) + end[: len(behind)], end[len(behind) :]
         for number, text in enumerate(said[:-1]):
             found += text + (self.next if number % 2 else self.given)
         return found + said[-1] + self.answer
@@ -152,9 +158,12 @@ def _with_system(
         before, behind, _ = _between(source, found, key, system, user)
         chat = replace(chat, system=(before, behind))
         chat = _trimmed(chat, SYSTEM, found, _spaced(system)[-1])
-        for conversation in found:
-            if conversation[0][0] == SYSTEM:
-                _require_equal(source, chat, found, conversation)
+        joined = replace(chat, joined=bool(behind.strip()))
+        asked = [conversation for conversation in found if conversation[0][0] == SYSTEM]
+        if all(found[one].get("text") == joined.render(one) for one in asked):
+            chat = joined if USER in chat.trims else chat
+        for conversation in asked:
+            _require_equal(source, chat, found, conversation)
     except UnsupportedError as error:
         reason = str(error).removeprefix(f"{source.where}: ").removesuffix(f"; {_WAY_OUT}")
         return replace(chat, system=None, no_system=reason)
