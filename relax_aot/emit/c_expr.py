@@ -78,7 +78,8 @@ class Scope:
     fixed: bool = False
     """The kernel has no symbolic size."""
     plain_shifts: bool = False
-    """Shifts to the right by fewer bits than a type has are those of C."""
+    """Shifts by fewer bits than a type has are those of C: all to the right, and of 32 bits to the
+    left."""
     lets: Mapping[Dim, str] = field(default_factory=dict)
     """C names of the values that have one, so that an index is checked and used by one name."""
 
@@ -342,16 +343,26 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
     if op == ">>" and scope.plain_shifts and (bits := _bits_shifted(expr, scope)) is not None:
         shifted = f"{within(*_expr(_unwidened(expr.left), scope), UNARY)} >> {bits}"
         return f"({C_TYPES[dtype]})({shifted})", UNARY
+    if op == "<<" and scope.plain_shifts and dtype is DType.I32:
+        bits = _short_bits(expr.right, 8 * dtype.bytes, scope)
+        if bits is not None:
+            shifted = within(*_expr(_unwidened(expr.left), scope), UNARY)
+            return f"(int32_t)((uint32_t){shifted} << {bits})", UNARY
     return f"raot_{_INTEGER_HELPERS[op]}_{dtype.value}({left}, {right})", ATOM
 
 
 def _bits_shifted(expr: Binary, scope: Scope) -> str | None:
     """The size by which an unsigned number is shifted, if it is less than the bits of its type."""
     dtype = expr.left.dtype
-    match expr.right:
-        case Cast(Index() as size) if not dtype.is_signed:
+    return None if dtype.is_signed else _short_bits(expr.right, 8 * dtype.bytes, scope)
+
+
+def _short_bits(expr: Expr, most: int, scope: Scope) -> str | None:
+    """A size that is known to be less than `most`."""
+    match expr:
+        case Cast(Index() as size):
             low, high = interval(size.dim, scope.bounds)
-            known = low >= 0 and high < 8 * dtype.bytes
+            known = low >= 0 and high < most
             return within(*scope.bound_dim(size.dim), PRODUCT) if known else None
         case _:
             return None

@@ -82,7 +82,7 @@ SHARED = micro_kernels(
 )
 WAITS = tuple(
     kernel
-    for name in ("wait_copies", "end_copies", "wait_older_copies")
+    for name in ("wait_copies", "end_copies", "wait_ended_copies", "wait_older_copies")
     for kernel in micro_kernels("mma.cuh", f"kernel @raot_{name}() -> () {{\n}}")
 )
 MICRO_KERNELS = (*LOADS, *PRODUCTS, *COPIES, *SHARED, *WAITS)

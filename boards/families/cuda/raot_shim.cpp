@@ -308,6 +308,11 @@ void raot_shim_finish_copies(void)
     finish_copies(run->threads[run->current].groups);
 }
 
+void raot_shim_finish_ended_copies(void)
+{
+    finish_copies(run->threads[run->current].groups - 1);
+}
+
 void raot_shim_finish_older_copies(void)
 {
     finish_copies(run->threads[run->current].groups - 2);

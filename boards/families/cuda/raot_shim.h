@@ -50,8 +50,9 @@ const raot_shim_given *raot_shim_warp(unsigned mask, const void *given, size_t b
 void raot_shim_copy_later(void *to, const void *from, int32_t count, int32_t bytes);
 void raot_shim_finish_copies(void);
 
-/* Copies so far are of one group; waits for all groups but the last one. */
+/* Copies so far are of one group; waits for all groups, or for all but the last one. */
 void raot_shim_end_copies(void);
+void raot_shim_finish_ended_copies(void);
 void raot_shim_finish_older_copies(void);
 
 /* The thread ends soon, and no other waits for it. */

@@ -59,6 +59,11 @@ from relax_aot.scheduling.devices.attention_blocks import (
     Blocks,
     mask_of,
 )
+from relax_aot.scheduling.devices.attention_counts import (
+    Counts,
+    counts_of,
+    rows_of,
+)
 from relax_aot.scheduling.devices.attention_operands import (
     LOWEST,
     ZERO_F32,
@@ -81,9 +86,11 @@ from relax_aot.scheduling.devices.attention_seen import (
     NEAR,
     End,
     Range,
+    Seen,
+    ahead_of,
     range_of,
+    seen_by_all,
     seen_of,
-    slope,
 )
 from relax_aot.scheduling.devices.copies import Side, side_of
 from relax_aot.scheduling.devices.operands import (
@@ -149,8 +156,8 @@ def _type(product: Product, load: Load) -> DType:
 class _Place:
     """Where a warp is: its first row, the first key of a block, and the matrices of the batch.
     It is block number `part`. `whole`: no key of it is beyond the last one. `ends`: of the keys
-    that its score compares with (Seen). `rate`: of exponents to base 2, per unit of a
-    score."""
+    that its score compares with (Seen), and `counts` in their place. `rate`: of exponents to base
+    2, per unit of a score."""
 
     row: Dim
     key: Dim
@@ -160,6 +167,7 @@ class _Place:
     whole: bool = False
     part: Dim = ZERO
     ends: tuple[End, ...] = ()
+    counts: Counts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +207,11 @@ class _Launch:
         score = reduced(self.pair.score, product).declared(w, batch)
         rate = Local(w.fresh("rate"), DType.F32)
         w.add(Declare(rate, product_of_factors(score.factor or ONE, LOG2_E)))
-        at = _Place(w.named("own_row", row + warp * size.rows), ZERO, batch, score, rate)
-        self._start(memory, at)
         seen = seen_of(score.value, product)
+        counts = counts_of(w, seen, product, size.matrices * 2, size.keys)
+        own_row = w.named("own_row", row + warp * size.rows)
+        at = _Place(own_row, ZERO, batch, score, rate, counts=counts)
+        self._start(memory, at)
         keys = Range(ZERO, length)
         if seen is not None:
             keys = range_of(w, seen, product, (row, size.queries), batch, length)
@@ -222,21 +232,30 @@ class _Launch:
             start = None if score.start is None else with_bits(score.start, self.bits)
             return replace(score, value=value, start=start)
 
-        def block(part: Dim, score: Score, ends: tuple[End, ...] = ()) -> None:
-            own = replace(at, key=part * size.keys, whole=True, part=part, score=by_bits(score))
-            own = replace(own, ends=ends)
-            after = own.key + size.keys
-            self._block(memory, sides, warp, own, after if self._even else dim_min(after, final))
+        def blocks(start: Dim, stop: Dim, value: Expr, ends: tuple[End, ...] = ()) -> None:
+            with w.range("part", stop - start) as number:
+                part = start + number
+                own = replace(at, key=part * size.keys, whole=True, part=part, ends=ends)
+                own = replace(own, score=by_bits(replace(score, value=value)))
+                after = own.key + size.keys
+                after = after if self._even else dim_min(after, keys.end - size.keys)
+                self._block(memory, sides, warp, own, after)
 
-        if seen is not None and not seen.window:  # no query of the block has to choose
-            first = w.let("whole_parts", dim_min(keys.all // size.keys, last), ZERO, last)
-            with w.range("part", first) as part:
-                block(part, replace(score, value=seen.value))
-        with w.range("part", last - first) as part:
-            if seen is None:
-                block(first + part, score)
+        def choosing(start: Dim, stop: Dim, seen: Seen) -> None:
+            if counts is None:
+                blocks(start, stop, seen.chosen, seen.ends)
             else:
-                block(first + part, replace(score, value=seen.chosen), seen.ends)
+                blocks(start, stop, counts.chosen(seen))
+
+        if seen is None:
+            blocks(first, last, score.value)
+        else:
+            for start, stop in seen_by_all(w, seen, keys, (first, last), size.keys):
+                if start != first:
+                    choosing(first, start, seen)
+                blocks(start, stop, seen.value)
+                first = stop
+            choosing(first, last, seen)
         with w.when(below(ZERO, count)):
             own = replace(at, key=final, part=last)
             if seen is None:  # the last block begins with the same key for all queries
@@ -256,7 +275,7 @@ class _Launch:
         on. In the last block, those before are in another block, too."""
         w = self.w
         self._start_scores(memory, at)
-        w.micro("raot_wait_copies")
+        w.micro("raot_wait_ended_copies")
         w.add(Barrier("warp"))
         self._copy(sides[1], warp, at.batch, at.key, whole=at.whole)
         w.micro("raot_end_copies")
@@ -277,10 +296,9 @@ class _Launch:
     @property
     def moving(self) -> tuple[For, ...]:
         """The loops over rows that scores depend on, where there are several."""
-        rows, score = self.pair.scores.rows, reduced(self.pair.score, self.pair.scores)
+        product, score = self.pair.scores, reduced(self.pair.score, self.pair.scores)
         exprs = [expr for expr in (score.value, score.start) if expr is not None]
-        used = frozenset[str]().union(*map(indexed_by, exprs))
-        return tuple(loop for loop in rows if loop.variable in used) if len(rows) > 1 else ()
+        return rows_of(product, exprs) if len(product.rows) > 1 else ()
 
     @contextmanager
     def _lane(self) -> Iterator[Dim]:
@@ -327,6 +345,8 @@ class _Launch:
         with self._lane() as lane, self._rows(lane, at.row) as (m, half, i, row):
             w.add(Store(memory.peak, (lane, i), floor), Store(memory.whole, (lane, i), ZERO_F32))
             place_of = {**at.batch, **self._row(row)}
+            if at.counts is not None:
+                at.counts.start(w, lane, i, place_of, self.pair.found.length)
             for number, loop in enumerate(self.moving):
                 assert memory.places is not None
                 own = Cast(Index(place_of[loop.variable]), DType.I32)
@@ -378,6 +398,8 @@ class _Launch:
                 word = Local(w.fresh("open"), DType.I32)
                 w.add(Declare(word, one.load(at.batch, at.part, at.row + m * ROWS, lane)))
                 words[one.word] = word
+            if at.counts is not None and at.counts.word in locals_:
+                words[at.counts.word] = at.counts.bits(w, lane, i, at.part, self.pair.found.length)
             with w.range("j", keys // COLUMNS) as j, w.range("n", 2) as n:
                 moving |= {NUMBER: j * 2 + n, HALF: half}
                 for number, (ahead, back) in enumerate(steps):
@@ -393,26 +415,15 @@ class _Launch:
     def _ahead(
         self, memory: Registers, at: _Place, lane: Dim, i: Dim, row: Dim
     ) -> Iterator[tuple[Dim, Dim]]:
-        """How far each end of the first row of a lane is ahead of its first key, and those of a row
-        ahead of that: many comparisons of a lane are the same then. Where rows are several loops,
-        those of each row. An end that is as far from another one in all rows is told by that."""
-        w, rows, told = self.w, self.pair.scores.rows, list[tuple[Dim, Dim, Dim]]()
-        for end in at.ends:
-            known = [(end.key - key, ahead, more) for key, ahead, more in told]
-            known = [one for one in known if one[0].is_constant]
-            if known:
-                apart, ahead, more = known[0]
-                yield ahead, more + apart
-                continue
+        """Of the ends that a score compares with."""
+        rows, above = self.pair.scores.rows, i * COLUMNS
+
+        def places() -> At:
             if len(rows) > 1:
-                places, more = self._places(memory, lane, i, row), ZERO
-            else:
-                places = split(w, rows, row - i * COLUMNS)
-                more = i * COLUMNS * sum(slope(end.key, loop) or 0 for loop in rows)
-            ahead = end.key.substitute({**at.batch, **places}) - at.key - lane % 4 * 2
-            ahead = w.let("ahead", ahead, ahead, ahead)
-            told.append((end.key, ahead, more))
-            yield ahead, more
+                return {**at.batch, **self._places(memory, lane, i, row)}
+            return {**at.batch, **split(self.w, rows, row - above)}
+
+        return ahead_of(self.w, at.ends, rows, above, at.key + lane % 4 * 2, places)
 
     def _start_scores(self, memory: Registers, at: _Place) -> None:
         """What sums of products begin with."""

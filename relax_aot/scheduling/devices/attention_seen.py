@@ -8,12 +8,12 @@ only last ones, and those that none of them sees are left out where shut keys ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import inf
 
-from relax_aot.ir.dims import ZERO, Dim, dim_max, dim_min
+from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, dim_min
 from relax_aot.ir.loops import Binary, Cast, Expr, For, Index, Lit, Local, Select, parts
 from relax_aot.scheduling.devices.operands import At, Product, extent, split
 from relax_aot.scheduling.writer import Writer
@@ -120,14 +120,38 @@ def slope(end: Dim, row: For) -> int | None:
     return step.constant if step.is_constant else None
 
 
+def ahead_of(
+    w: Writer, ends: Sequence[End], rows: Sequence[For], above: Dim, key: Dim,
+    places: Callable[[], At],
+) -> Iterator[tuple[Dim, Dim]]:  # fmt: skip
+    """How far each end of the first row of a lane is ahead of its first `key`, and those of a row
+    so far below ahead of that: many comparisons of a lane are the same then. Where rows are several
+    loops, those of each row. An end that is as far from another one in all rows is told by that.
+    `places`: the loop variables of the first row, or of each."""
+    told = list[tuple[Dim, Dim, Dim]]()
+    for end in ends:
+        known = [(end.key - other, ahead, more) for other, ahead, more in told]
+        known = [one for one in known if one[0].is_constant]
+        if known:
+            apart, ahead, more = known[0]
+            yield ahead, more + apart
+            continue
+        more = ZERO if len(rows) > 1 else above * sum(slope(end.key, loop) or 0 for loop in rows)
+        ahead = end.key.substitute(places()) - key
+        ahead = w.let("ahead", ahead, ahead, ahead)
+        told.append((end.key, ahead, more))
+        yield ahead, more
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Keys below `all` are seen by all queries of a block, none before `start` or from `end` on by
-    any."""
+    """Keys from `least` on and below `all` are seen by all queries of a block, none before `start`
+    or from `end` on by any."""
 
     all: Dim
     end: Dim
     start: Dim = ZERO
+    least: Dim = ZERO
 
 
 def range_of(
@@ -149,17 +173,39 @@ def range_of(
             if one.last is last:
                 yield one.key.substitute({**batch, **at}) + int(last)
 
-    start, end, all_ = ZERO, length, ZERO
+    start, end, least = ZERO, length, ZERO
     if seen.shut:
         end = dim_min(*every(last=True, most=True), length)
         end = w.let("end", dim_max(end, 0), ZERO, length)
     if seen.window and seen.shut:
         start = dim_max(*every(last=False, most=False), 0)
         start = w.let("start", dim_min(start, length), ZERO, length)
-    if not seen.window:
-        all_ = dim_min(*every(last=True, most=False), end)
-        all_ = w.let("all", dim_max(all_, 0), ZERO, length)
-    return Range(all_, end, start)
+    if seen.window:
+        least = dim_max(*every(last=False, most=True), 0)
+        least = w.let("least", dim_min(least, length), ZERO, length)
+    all_ = dim_min(*every(last=True, most=False), end)
+    all_ = w.let("all", dim_max(all_, 0), ZERO, length)
+    return Range(all_, end, start, least)
+
+
+def seen_by_all(
+    w: Writer, seen: Seen, keys: Range, parts: tuple[Dim, Dim], size: int
+) -> Iterator[tuple[Dim, Dim]]:
+    """The first of the blocks of so many keys that all queries see, and the one behind them, if
+    there may be any. `parts`: the blocks that some of them see, without the last one."""
+    first, last = parts
+    lengths = [
+        one.key - other.key + 1
+        for one in seen.ends for other in seen.ends if one.last and not other.last
+    ]  # fmt: skip
+    if any(length.is_constant and length.constant < size for length in lengths):
+        return
+    start = first
+    if keys.least != ZERO:
+        start = dim_max(dim_min(ceildiv(keys.least, size), last), first)
+        start = w.let("whole_from", start, ZERO, last)
+    stop = dim_max(dim_min(keys.all // size, last), start)
+    yield start, w.let("whole_parts", stop, ZERO, last)
 
 
 def _ends(w: Writer, rows: Sequence[For], first: Dim, final: Dim) -> tuple[Dim, Dim]:

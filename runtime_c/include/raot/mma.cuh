@@ -250,6 +250,17 @@ static inline void raot_end_copies(void)
 #endif
 }
 
+/* Waits for the copies of all groups, which takes an instruction less where nothing was copied since
+   the last one ended. */
+static inline void raot_wait_ended_copies(void)
+{
+#if RAOT_MMA
+    asm volatile("cp.async.wait_group 0;" : : : "memory");
+#elif defined(RAOT_SHIM)
+    raot_shim_finish_ended_copies();
+#endif
+}
+
 /* Waits for the copies of all groups but the last one. */
 static inline void raot_wait_older_copies(void)
 {
