@@ -36,7 +36,7 @@ from relax_aot.ir.loops import (
     apply,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import collapsed, contraction_of, moved
+from relax_aot.scheduling.contraction import collapsed, contraction_of, moved, step_of
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.one_sum import with_one_sum
 from relax_aot.scheduling.devices.operands import (
@@ -112,12 +112,16 @@ class Tile:
 class Tiles:
     """Tiles for products of any size: `large` ones where they are at least `enough`, so that all
     processors of a device have work, else `small` ones. `low` or `slim` ones are the large ones of
-    few rows or columns whose steps are in tables, which leave registers for them."""
+    few rows or columns whose steps are in tables, which leave registers for them; `thin` ones are
+    for at most 16 rows, or columns, whose steps follow each other, and `waiting` ones where copies
+    pass through registers."""
 
     large: Tile = Tile(128, 128, 8, (8, 8))
     small: Tile = Tile(32, 64, 16, (4, 8))
     low: Tile = Tile(64, 128, 4, (8, 8))
     slim: Tile = Tile(128, 64, 4, (8, 8))
+    thin: tuple[Tile, Tile] = (Tile(16, 256, 8, (4, 16)), Tile(256, 16, 8, (16, 4)))
+    waiting: tuple[Tile, Tile] = (Tile(16, 128, 16, (4, 8)), Tile(128, 16, 16, (8, 4)))
     enough: int = 16
 
 
@@ -157,7 +161,13 @@ def _large(product: Product, tiles: Tiles, bounds: Bounds, *, waits: bool) -> tu
         large = tiles.low
     elif tabled and 2 * columns <= large.columns:
         large = tiles.slim
-    if 2 * rows <= large.rows or 2 * columns <= large.columns:
+    low, narrow = tiles.waiting if waits or product.found.computed else tiles.thin
+    plain = product.padded is None
+    if plain and rows <= low.rows:
+        large = low
+    elif plain and columns <= narrow.columns:
+        large = narrow
+    elif 2 * rows <= large.rows or 2 * columns <= large.columns:
         return large, ZERO
     blocks = product.blocks(large.rows, large.columns)
     return large, simplify(dim_min(blocks // tiles.enough, 1), bounds)
@@ -223,12 +233,13 @@ class _Launch:
                     (right, tile.columns, product.columns, across),
                 )
                 copies = [
-                    self._copy(load, shared, lines, loops, first, thread, at, table)
+                    self._copy(load, shared, (lines, behind), loops, first, thread, at, table)
                     for load, table, (shared, lines, loops, first) in zip(
                         loads, tables, sides, strict=True
                     )
+                    for behind in range(0, lines, tile.threads)
                 ]
-                self._thread(copies, (down, across), thread, at)
+                self._thread(copies, (left, right), (down, across), thread, at)
 
     def _table(self, load: Load) -> WindowTable | None:
         """Where the steps of a factor are, unless they follow each other."""
@@ -238,16 +249,19 @@ class _Launch:
         return table_of_steps(self.w, product, load, before=zeros)
 
     def _copy(
-        self, load: Load, shared: Buffer, lines: int, loops: Sequence[For], first: Dim,
+        self, load: Load, shared: Buffer, size: tuple[int, int], loops: Sequence[For], first: Dim,
         thread: Dim, batch: dict[str, Dim], table: WindowTable | None,
     ) -> _Copy:  # fmt: skip
-        """Consecutive threads copy what is contiguous in memory."""
-        w, groups = self.w, self.tile.threads // lines
+        """Consecutive threads copy what is contiguous in memory. `size`: the lines of the tile, and
+        the first one that is copied, where there are more of them than threads."""
+        w, (lines, behind) = self.w, size
+        some = min(lines, self.tile.threads)
+        groups = self.tile.threads // some
         each = self.tile.steps // groups
-        line, group = thread % lines, thread // lines if groups > 1 else ZERO
+        line, group = thread % some, thread // some if groups > 1 else ZERO
         if self.product.contiguous_steps(load):
             line, group = thread // groups, thread % groups
-        line = w.named("line", line)
+        line = w.named("line", line) + behind
         position = clamped(first + line, extent(loops), lines, w)
         at = {**batch, **split(w, loops, position)}
         ends = self.product.window(w, load, at)
@@ -261,8 +275,9 @@ class _Launch:
         return _Copy(load, shared, registers, line, step, each, at, ends, table, closed)
 
     def _thread(
-        self, copies: Sequence[_Copy], first: tuple[Dim, Dim], thread: Dim, batch: dict[str, Dim]
-    ) -> None:
+        self, copies: Sequence[_Copy], factors: tuple[Buffer, Buffer], first: tuple[Dim, Dim],
+        thread: Dim, batch: dict[str, Dim],
+    ) -> None:  # fmt: skip
         w, tile = self.w, self.tile
         place = self._results(thread)
         sums = w.reserve("sums", DType.F32, "register", *tile.own)
@@ -277,14 +292,12 @@ class _Launch:
         lead, ends = self._lead(total, parts)
         if self.zeros:
             ends = (total, None if self.zeros <= tile.steps else total)
-        for copy in copies:
-            self._fetch(copy, ZERO, ZERO, ends[0])
+        self._fetch_all(copies, ZERO, ZERO, ends[0])
         self._put(copies, ZERO)
         with self._each_part(parts) as (part, half):
             with w.when(below(part + 1, parts)):
-                for copy in copies:
-                    self._fetch(copy, 1 - half, lead + part * tile.steps, ends[1])
-            self._multiply(copies, half, place, sums)
+                self._fetch_all(copies, 1 - half, lead + part * tile.steps, ends[1])
+            self._multiply(factors, half, place, sums)
             self._put(copies, 1 - half)
         finish_sums(*results)
 
@@ -315,6 +328,8 @@ class _Launch:
     def _results(self, thread: Dim) -> tuple[Dim, Dim]:
         """The first row and column of a thread in the tile."""
         w, (down, across) = self.w, LANES
+        if self.tile.grid[1] < across:
+            down, across = across, down
         wide = self.tile.grid[1] // across
         warp, lane = w.named("warp", thread // 32), w.named("lane", thread % 32)
         row = w.named("own_row", (warp // wide * down + lane // across) * VECTOR)
@@ -338,13 +353,25 @@ class _Launch:
         lead = lead if lead.is_constant else w.let("lead", lead, ZERO, Dim.of(steps))
         return lead, (lead, None)
 
-    def _fetch(self, copy: _Copy, half: Dim, part: Dim, stop: Dim | None) -> None:
+    def _fetch_all(self, copies: Sequence[_Copy], half: Dim, part: Dim, stop: Dim | None) -> None:
         """Copies steps of the next part to registers, or to one half of shared memory; zeros from
-        `stop` on. Steps that follow each other in one window have one condition."""
+        `stop` on. Lines of one factor share what a table tells."""
+        known = dict[tuple[str, Dim], WindowTable]()
+        for copy in copies:
+            if self.zeros is None:
+                self._fetch(copy, half, part, stop)
+                continue
+            if copy.table is not None:
+                key, first = (copy.table.entries.name, copy.first), part + copy.first
+                if key not in known:
+                    known[key] = copy.table.copied(self.w, first, copy.each)
+                self._fetch_known(copy, half, part, known[key], whole=stop is None)
+            else:
+                self._fetch_plain(copy, half, part, self.zeros, whole=stop is None)
+
+    def _fetch(self, copy: _Copy, half: Dim, part: Dim, stop: Dim | None) -> None:
+        """Steps that follow each other in one window have one condition."""
         w, product, inner = self.w, self.product, self.product.steps[-1]
-        if self.zeros is not None:
-            self._fetch_known(copy, half, part, self.zeros, whole=stop is None)
-            return
         alone = inner.variable in copy.ends or not inner.extent.is_constant
         count = 1 if alone else gcd(inner.extent.constant, copy.each)
         together = gcd(stop.constant, copy.each) if stop is not None and stop.is_constant else 1
@@ -355,8 +382,14 @@ class _Launch:
             with self._groups(count) as near:
                 e = group + near
                 beyond = [below(first + e // together * together, stop)] if stop is not None else []
-                own = {**at, inner.variable: at[inner.variable] + near}
-                self._fetch_one(copy, half, e, own, [*beyond, *window])
+                conditions = [*beyond, *window]
+                if copy.next is None:
+                    step = step_of(copy.load, inner.variable)
+                    far = (near * step, ZERO) if step.is_constant else (ZERO, near * step)
+                    self._load(copy, half, e, moved(copy.load, at), conditions, far[1], far[0])
+                else:
+                    own = {**at, inner.variable: at[inner.variable] + near}
+                    self._fetch_one(copy, copy.next, e, own, conditions)
 
     @contextmanager
     def _groups(self, count: int, each: int = 1) -> Iterator[Dim]:
@@ -367,19 +400,22 @@ class _Launch:
         with self.w.range("e", count // each) as group:
             yield group * each
 
-    def _fetch_known(self, copy: _Copy, half: Dim, part: Dim, zeros: int, *, whole: bool) -> None:
-        """The steps of a part behind so many zeros, or zero where they are outside. `whole`: there
-        are no zeros in it."""
-        w, path, table = self.w, Path(copy.load, self.product.steps), copy.table
-        if table is None:
-            one = moved(copy.load, {**copy.at, **path.first(copy.first - zeros)})
-            step, ahead = path.axes[0][2], path.ahead(w, part)
-            with w.range("e", copy.each) as e:
-                some = [] if whole else [below(Dim.of(zeros - 1), part + copy.first + e)]
-                self._load(copy, half, e, one, some, ahead, e * step)
-            return
+    def _fetch_plain(self, copy: _Copy, half: Dim, part: Dim, zeros: int, *, whole: bool) -> None:
+        """The steps of a part behind so many zeros, which follow each other. `whole`: there are no
+        zeros in it."""
+        w, path = self.w, Path(copy.load, self.product.steps)
+        one = moved(copy.load, {**copy.at, **path.first(copy.first - zeros)})
+        step, ahead = path.axes[0][2], path.ahead(w, part)
+        with w.range("e", copy.each) as e:
+            some = [] if whole else [below(Dim.of(zeros - 1), part + copy.first + e)]
+            self._load(copy, half, e, one, some, ahead, e * step)
+
+    def _fetch_known(
+        self, copy: _Copy, half: Dim, part: Dim, known: WindowTable, *, whole: bool
+    ) -> None:
+        """The same where a table tells the steps, zero where they are outside."""
+        w, path, zeros = self.w, Path(copy.load, self.product.steps), self.zeros or 0
         one = moved(copy.load, {**copy.at, **path.first()})
-        known = table.copied(w, part + copy.first, copy.each)
         with w.range("e", copy.each) as e:
             some = [] if whole else [below(Dim.of(zeros - 1), part + copy.first + e)]
             if copy.closed is not None:
@@ -407,27 +443,24 @@ class _Launch:
         )  # fmt: skip
 
     def _fetch_one(
-        self, copy: _Copy, half: Dim, e: Dim, at: At, conditions: Sequence[Expr]
+        self, copy: _Copy, to: Buffer, e: Dim, at: At, conditions: Sequence[Expr]
     ) -> None:
-        """One element, where all conditions hold, else zero."""
-        if copy.next is None:
-            self._load(copy, half, e, moved(copy.load, at), conditions, ZERO)
-            return
+        """One element to registers, where all conditions hold, else zero."""
         w = self.w
         with w.block() as fetched:
             value = self.product.value(w, copy.load, at)
             value = Cast(value, DType.F32) if value.dtype.is_half else value
         if not conditions:
-            w.add(*fetched, Store(copy.next, (e,), value))
+            w.add(*fetched, Store(to, (e,), value))
         elif not fetched:
             chosen: Expr = value
             for condition in reversed(conditions):
                 chosen = Select(condition, chosen, Lit(0.0, DType.F32))
-            w.add(Store(copy.next, (e,), chosen))
+            w.add(Store(to, (e,), chosen))
         else:
-            w.add(Store(copy.next, (e,), Lit(0.0, DType.F32)))
+            w.add(Store(to, (e,), Lit(0.0, DType.F32)))
             with w.when(*conditions):
-                w.add(*fetched, Store(copy.next, (e,), value))
+                w.add(*fetched, Store(to, (e,), value))
 
     def _put(self, copies: Sequence[_Copy], half: Dim) -> None:
         """Copies what is in registers to shared memory, and waits for all threads."""
@@ -442,7 +475,7 @@ class _Launch:
         w.add(Barrier("thread"))
 
     def _multiply(
-        self, copies: Sequence[_Copy], half: Dim, place: tuple[Dim, Dim], sums: Buffer
+        self, tiles: tuple[Buffer, Buffer], half: Dim, place: tuple[Dim, Dim], sums: Buffer
     ) -> None:
         """Adds the products of the steps in shared memory."""
         w, own = self.w, self.tile.own
@@ -451,11 +484,11 @@ class _Launch:
             for name, size in zip(("left", "right"), own, strict=True)
         ]
         lines_of = (self.tile.rows, self.tile.columns)
-        sides = [*zip(copies, factors, lines_of, own, place, strict=True)]
+        sides = [*zip(tiles, factors, lines_of, own, place, strict=True)]
         with w.range("k", self.tile.steps) as k:
-            for copy, factor, lines, size, first in sides:
+            for shared, factor, lines, size, first in sides:
                 for at in range(0, size, VECTOR):
-                    source = copy.shared[(half, k, first + _spread(Dim.of(at), lines, size))]
+                    source = shared[(half, k, first + _spread(Dim.of(at), lines, size))]
                     w.micro("raot_load4_f32", **{"from": source}, to=factor[(Dim.of(at),)])
             with w.range("i", own[0]) as i, w.range("j", own[1]) as j:
                 left, right = factors

@@ -208,6 +208,44 @@ def test_tiles_have_the_bits_of_the_plain_loops(case: str, target: Target) -> No
         np.testing.assert_array_equal(found, expected)
 
 
+THIN = (Tile(16, 64, 4, (4, 8)), Tile(64, 16, 4, (8, 4)))
+"""Tiles of twice as many lines as threads."""
+LOW = """
+    symbol n in 0..140
+    kernel @dot(%x: f32[n, 6], %w: f32[13, 6], %b: f32[13]) -> (%y: f32[13, n]) {
+      for c in 0..13 {
+        for i in 0..n {
+          local sum: f32 = %b[c]
+          for k in 0..6 {
+            sum = fma(%x[i, k], %w[c, k], sum)
+          }
+          %y[c, i] = sum
+        }
+      }
+    }"""
+
+
+@pytest.mark.parametrize("target", [ORDERED, UNAWAITED], ids=["awaited", "unawaited"])
+@pytest.mark.parametrize(
+    "text",
+    [LOW, LOW.replace("n, 6", "6, n").replace("%x[i, k]", "%x[k, i]"), matmul(9, 12),
+     matmul(5, 16, rows=False, steps=False)],
+    ids=["rows", "rows of steps", "columns", "columns of steps"],
+)  # fmt: skip
+def test_thin_tiles_have_the_bits_of_the_plain_loops(text: str, target: Target) -> None:
+    tiles = replace(TILES, thin=THIN, waiting=THIN, enough=1)
+    plain, device, _ = device_form(
+        text.replace("0..40", "0..140"), partial(product, tiles=tiles), target=target
+    )
+    assert device is not None
+    assert [launch.threads for launch in launches(device)] == [32, 32]
+    for n in (0, 1, 63, 64, 65, 140):
+        data = inputs(plain, {"n": n})
+        (expected,) = run_kernel(plain, data, {"n": n})
+        (found,) = run_kernel(device, data, {"n": n}, seed=1)
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_one_launch_of_each_size_has_blocks() -> None:
     _, device = both("rows below, at and above a tile")
     for n, expected in ((0, [0, 0]), (1, [0, 2]), (32, [0, 4]), (33, [2, 0]), (40, [2, 0])):
@@ -216,8 +254,12 @@ def test_one_launch_of_each_size_has_blocks() -> None:
 
 
 def test_no_tile_is_half_empty_at_all_sizes() -> None:
-    _, device = both("transposed left")
-    assert len(launches(device)) == 1, "8 columns"
+    """That of small sizes excepted."""
+    tiles = replace(TILES, thin=(TILES.small, replace(TILES.small, columns=8, own=(4, 2))))
+    _, device, _ = device_form(matmul(8, 30), partial(product, tiles=tiles))
+    assert device is not None and len(launches(device)) == 1, "30 of 64 columns"
+    _, device, _ = device_form(matmul(8, 40), partial(product, tiles=tiles))
+    assert device is not None and len(launches(device)) == 2
 
 
 def test_few_steps_are_two_parts() -> None:
