@@ -10,7 +10,7 @@ all 32 lanes execute the same statements; the body of a lane loop is the part of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from relax_aot.emit.c_code import PrintedFunction, Printer, stem
@@ -19,8 +19,9 @@ from relax_aot.emit.c_expr import Scope, condition_c
 from relax_aot.emit.c_names import Names
 from relax_aot.emit.cuda_order import Ordered, unrolled
 from relax_aot.ir.axes import CORE, LANE, LANES, SHARED
-from relax_aot.ir.dims import Bounds, Dim
-from relax_aot.ir.loops import Barrier, Buffer, For, If, Kernel, Micro, Stmt, walk
+from relax_aot.ir.dim_expr import FloorDiv, Mod
+from relax_aot.ir.dims import Bounds, Dim, Max, Min
+from relax_aot.ir.loops import Barrier, Buffer, For, If, Kernel, Micro, Stmt, index_dims, walk
 from relax_aot.ir.types import C_TYPES
 from relax_aot.ir.value_ranges import Known
 from relax_aot.scheduling.devices.launches import shared_bytes
@@ -61,10 +62,12 @@ class DevicePrinter(Printer):
     """Of the loop over warps that is printed."""
     only: Stmt | None = None
     """Its loop that needs most registers, where there is one alone. What is behind it reads the
-    numbers of the lane, the warp and the block again, so that no register holds them, or what is
-    computed from them, meanwhile."""
+    numbers of the lane, the warp and the block, and sizes that are divisors, again, so that no
+    register holds them, or what is computed from them, meanwhile."""
     numbered: dict[str, str] = field(default_factory=dict)
     """The variables of the loops around over blocks and warps, and what reads each again."""
+    divisors: frozenset[str] = frozenset()
+    """Sizes of the kernel by which something is divided: compilers keep reciprocals of them."""
     unroll: frozenset[int] = frozenset()
     """The identities of loops whose variable is an index of an array of a thread."""
     inside: bool = False
@@ -94,7 +97,13 @@ class DevicePrinter(Printer):
                 names[variable] = self.claimed.claim(number)
                 text = f"const int32_t {names[variable]} = raot_{number}();"
                 self.lines.define(depth, names[variable], text)
-            lets = {d: name for d, name in after.lets.items() if d.symbols.isdisjoint(numbered)}
+            for size in sorted(self.divisors):
+                known = names[size]
+                names[size] = self.claimed.claim(known)
+                text = f"const int32_t {names[size]} = raot_size({known});"
+                self.lines.define(depth, names[size], text)
+            again = {*numbered, *self.divisors}
+            lets = {d: name for d, name in after.lets.items() if d.symbols.isdisjoint(again)}
             after = replace(after, names=names, lets=lets)
         return replace(after, own=scope.own)
 
@@ -197,6 +206,26 @@ def _is_crowded(loop: Stmt) -> bool:
     )
 
 
+def _divisors(kernel: Kernel, symbols: Mapping[str, str]) -> frozenset[str]:
+    """The sizes by which something is divided, alone or in a sum or product."""
+    found = set[str]()
+    for stmt in walk(kernel.body):
+        for dim in index_dims(stmt):
+            found.update(_denominators(dim))
+    return frozenset(found & symbols.keys())
+
+
+def _denominators(dim: Dim) -> Iterator[str]:
+    for atom in dim.atoms:
+        if isinstance(atom, FloorDiv | Mod):
+            yield from atom.denominator.symbols
+            yield from _denominators(atom.denominator)
+            yield from _denominators(atom.numerator)
+        elif isinstance(atom, Min | Max):
+            for arg in atom.args:
+                yield from _denominators(arg)
+
+
 def launch_body(
     kernel: Kernel,
     buffers: Mapping[str, str],
@@ -221,8 +250,9 @@ def launch_body(
         for name, count in shared_bytes(kernel).items():
             places[name], at = f"{block} + {at}", at + count
     printer = DevicePrinter(
-        function, claimed, None, unroll=unroll, same=kernel.same_memory, places=places
-    )
+        function, claimed, None, unroll=unroll, same=kernel.same_memory, places=places,
+        divisors=_divisors(kernel, symbols),
+    )  # fmt: skip
     for line in first:
         if found := re.match(r"const int32_t (\w+) =", line):
             printer.lines.define(1, found[1], line)

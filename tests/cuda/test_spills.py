@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relax_aot as rx
 from relax_aot.binaries.cubin import read_cubin
+from relax_aot.emit import cuda_module
 from relax_aot.emit.cuda_module import device_source
 from relax_aot.project.board import load_board
 from relax_aot.scheduling.devices.matrix_units import matrix_product
@@ -113,8 +114,9 @@ def test_convolutions_of_any_form_spill_nothing(
 
 
 @pytest.mark.slow
-def test_the_source_alone_is_that_of_the_machine_code() -> None:
-    """Also where compilers said what spills: two blocks of 256 threads do, and one is left."""
+def test_the_source_alone_is_that_of_the_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where compilers said what spills: three blocks of 256 threads do, and two are left."""
+    monkeypatch.setattr(cuda_module, "RESIDENT", 768)
     model = convolution(TensorProto.FLOAT16, (40, 96, 4, 2, 1), "Conv")
     text = {}
     for emit in ("cubin", "cuda-source"):
@@ -124,7 +126,21 @@ def test_the_source_alone_is_that_of_the_machine_code() -> None:
         ).built  # fmt: skip
         text[emit] = made.files["net.cu"]
     assert text["cubin"] == text["cuda-source"]
-    assert b"__launch_bounds__(256, 1)" in text["cubin"]
+    assert b"__launch_bounds__(256, 2)" in text["cubin"]
+    assert b"__launch_bounds__(256, 3)" in text["cubin"], "functions that do not spill"
+
+
+@pytest.mark.slow
+def test_sizes_that_are_divisors_are_read_again_behind_a_crowded_loop() -> None:
+    """No register holds their reciprocals meanwhile: two blocks of 256 threads fit."""
+    model = convolution(TensorProto.FLOAT16, (40, 96, 4, 2, 1), "Conv")
+    made = rx.compile(
+        model, name="net", board="jetson-orin-nano", emit="cuda-source",
+        bounds={"n": (1, 4), "h": (8, 32), "w": (8, 32)},
+    ).built  # fmt: skip
+    text = made.files["net.cu"].decode()
+    assert "raot_size(h)" in text and "raot_size(w)" in text
+    assert "__launch_bounds__(256, 1)" not in text
 
 
 PRODUCT = """

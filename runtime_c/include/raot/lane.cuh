@@ -46,6 +46,15 @@ static inline int32_t raot_block(void)
 #endif
 }
 
+/* As `size`, and not known to be the same: nothing that is computed from it is kept from before. */
+static inline int32_t raot_size(int32_t size)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(size));
+#endif
+    return size;
+}
+
 /* Shared memory of a block, of which a launch asks for so many bytes: more than arrays may have. */
 #if defined(RAOT_SHIM)
 #define RAOT_DYNAMIC_SHARED(name, bytes) __shared__ __align__(16) unsigned char name[bytes]
