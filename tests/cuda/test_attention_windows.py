@@ -16,6 +16,7 @@ from relax_aot.ir.loops import For, Kernel, walk
 from relax_aot.ir.parse import parse
 from relax_aot.lowering import lower
 from relax_aot.ops._op import Array
+from relax_aot.scheduling.devices import attention_matrices
 from relax_aot.scheduling.devices.attention import attention
 from relax_aot.scheduling.devices.attention_blocks import Blocks
 from relax_aot.scheduling.devices.attention_matrices import matrices
@@ -86,11 +87,9 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("heads", "ends", "blocks", "masked"), CASES)
-def test_queries_see_the_keys_of_their_windows(
-    heads: int, ends: tuple[int | None, int | None], blocks: Blocks, tmp_path: Path, *,
-    masked: bool,
-) -> None:  # fmt: skip
+def compare(
+    heads: int, ends: tuple[int | None, int | None], blocks: Blocks, folder: Path, *, masked: bool
+) -> None:
     text = module_text(heads, ends, masked=masked)
     kernel, cases = device(text, blocks), list[dict[str, Array]]()
     for s, n in SIZES:
@@ -104,11 +103,27 @@ def test_queries_see_the_keys_of_their_windows(
         )
         for (s, n), given in zip(SIZES, cases, strict=True)
     ]  # fmt: skip
-    answers = Shim([kernel], parse(text).bounds, tmp_path).run(jobs)
+    answers = Shim([kernel], parse(text).bounds, folder).run(jobs)
     for given, answer in zip(cases, answers, strict=True):
         wanted, magnitude = exact(given, ends, masked=masked)
         error = np.abs(answer.outputs[0].reshape(wanted.shape).astype(float) - wanted)
         assert np.all(error <= 2.5 * 2.0**-11 * magnitude + 1e-6)
+
+
+@pytest.mark.parametrize(("heads", "ends", "blocks", "masked"), CASES)
+def test_queries_see_the_keys_of_their_windows(
+    heads: int, ends: tuple[int | None, int | None], blocks: Blocks, tmp_path: Path, *,
+    masked: bool,
+) -> None:  # fmt: skip
+    compare(heads, ends, blocks, tmp_path, masked=masked)
+
+
+@pytest.mark.slow
+def test_rows_of_groups_compare_positions_where_registers_are_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_matrices, "COUNTS", 1000)
+    compare(3, (70, 3), BLOCKS[0], tmp_path, masked=False)
 
 
 @pytest.mark.parametrize(("ends", "loops"), [((5, 2), 1), ((70, 3), 3), ((None, 0), 2)])

@@ -22,6 +22,8 @@ ADDRESSES = 66
 MASK = {"": 0, "bits": 2, "keys": 2, "places": 2, "added": 8, "chosen": 12}
 """Registers for the parts of a mask that are on their way, for each matrix of queries, or for its
 bits, or for the places of rows that are computed by divisions."""
+COUNTS = 2
+"""Registers for counts of keys, more than for the places of rows, for each matrix of queries."""
 REST = 8
 """Registers for what weights lose by rounding."""
 GATHERED = 8

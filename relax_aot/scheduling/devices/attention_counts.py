@@ -99,11 +99,11 @@ def has_counts(seen: Seen | None, product: Product) -> bool:
     return seen is not None and seen.shut and len(product.rows) > 1
 
 
-def rows_of(product: Product, exprs: Sequence[Expr]) -> tuple[For, ...]:
+def rows_of(product: Product, exprs: Sequence[Expr], *, counted: bool) -> tuple[For, ...]:
     """The loops over rows that these depend on, a score and its start; none where they only do so
-    by ends that are counted."""
+    by ends that are `counted`."""
     seen, every = seen_of(exprs[0], product), [*exprs]
-    if seen is not None and has_counts(seen, product):
+    if counted and seen is not None and has_counts(seen, product):
         every[0] = seen.value
     moving = {loop.variable for loop in product.rows}
     if not any(moving & indexed_by(expr) for expr in every):

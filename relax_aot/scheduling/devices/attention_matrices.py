@@ -53,17 +53,14 @@ from relax_aot.scheduling.devices.attention_bits import (
 )
 from relax_aot.scheduling.devices.attention_blocks import (
     BLOCKS,
+    COUNTS,
     GATHERED,
     REST,
     ROOM,
     Blocks,
     mask_of,
 )
-from relax_aot.scheduling.devices.attention_counts import (
-    Counts,
-    counts_of,
-    rows_of,
-)
+from relax_aot.scheduling.devices.attention_counts import Counts, counts_of, rows_of
 from relax_aot.scheduling.devices.attention_operands import (
     LOWEST,
     ZERO_F32,
@@ -138,11 +135,12 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
         more += REST
     fewest = min(size.queries for size in sizes)
     for size in sizes:
-        fits = size.registers(depth, width, mask) + more <= ROOM
-        fits = fits and size.bytes(depth, width) <= target.shared
+        registers = size.registers(depth, width, mask) + more
+        fits = registers <= ROOM and size.bytes(depth, width) <= target.shared
         if fits and (size.queries == fewest or fewest < rows):
             bits = tuple(words_of(w, pair.scores, conditions, (size.queries, size.keys)))
-            _Launch(w, size, pair, kind, depth, width, bits, is_far(score)).emit()
+            counted = registers + COUNTS * size.matrices <= ROOM
+            _Launch(w, size, pair, kind, depth, width, bits, is_far(score), counted).emit()
             return True
     return False
 
@@ -173,7 +171,8 @@ class _Place:
 @dataclass(frozen=True, slots=True)
 class _Launch:
     """The code of one block of warps. `depth` and `width`: of the matrices, zeros at their ends.
-    `far`: whether masks may be numbers that are beyond half precision."""
+    `far`: whether masks may be numbers that are beyond half precision. `counted`: whether there are
+    registers to count the keys of rows."""
 
     w: Writer
     size: Blocks
@@ -183,6 +182,7 @@ class _Launch:
     width: int
     bits: tuple[Bits, ...]
     far: bool
+    counted: bool
 
     def emit(self) -> None:
         w, size, scores, values = self.w, self.size, self.pair.scores, self.pair.values
@@ -208,7 +208,9 @@ class _Launch:
         rate = Local(w.fresh("rate"), DType.F32)
         w.add(Declare(rate, product_of_factors(score.factor or ONE, LOG2_E)))
         seen = seen_of(score.value, product)
-        counts = counts_of(w, seen, product, size.matrices * 2, size.keys)
+        counts = None
+        if self.counted:
+            counts = counts_of(w, seen, product, size.matrices * 2, size.keys)
         own_row = w.named("own_row", row + warp * size.rows)
         at = _Place(own_row, ZERO, batch, score, rate, counts=counts)
         self._start(memory, at)
@@ -298,7 +300,7 @@ class _Launch:
         """The loops over rows that scores depend on, where there are several."""
         product, score = self.pair.scores, reduced(self.pair.score, self.pair.scores)
         exprs = [expr for expr in (score.value, score.start) if expr is not None]
-        return rows_of(product, exprs) if len(product.rows) > 1 else ()
+        return rows_of(product, exprs, counted=self.counted) if len(product.rows) > 1 else ()
 
     @contextmanager
     def _lane(self) -> Iterator[Dim]:
