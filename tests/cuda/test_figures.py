@@ -230,9 +230,12 @@ SUBJECTS = {
     "attention f16, head size 64, a mask of choices added": Subject(
         heads(64, MADE, "%c: f16[]", "%seen: bool[n, n]"), None, attends, 0.125
     ),
-    "attention f16, head size 64, masked": Subject(
-        heads(64, MASKED_SUMS, "%mask: f16[n, n]"), None, attends, 0.125
-    ),
+    **{
+        f"attention f16, head size {size}, masked": Subject(
+            heads(size, MASKED_SUMS, "%mask: f16[n, n]"), None, attends, 0.125
+        )
+        for size in (16, 64)
+    },
     "attention f16, head size 64, masked softmax of floats": Subject(
         heads(64, WIDE, "%c: f32[]", "%mask: f32[n, n]").replace(SOFTMAX, ""), None, attends, 0.125
     ),
@@ -240,20 +243,20 @@ SUBJECTS = {
         f"attention f16, head size {size}, {what}": Subject(
             heads(size, score, "%c: f16[]"), None, attends, 0.125
         )
-        for size in (32, 64, 128)
+        for size in (16, 32, 64, 128)
         for what, score in (("causal", CAUSAL), ("over a window", WINDOW))
     },
     **{
         f"attention f16, head size {size}, groups of 3 heads, causal": Subject(
             grouped(size), None, attends, 0.125
         )
-        for size in (32, 64, 128)
+        for size in (16, 32, 64, 128)
     },
     **{
         f"attention f16, head size {size}, groups of 3 heads, over a window": Subject(
             grouped(size, "left=256, right=0"), None, attends, 0.125
         )
-        for size in (32, 64)
+        for size in (16, 32, 64)
     },
     "attention of floats from f16": Subject(FLOATS, None, attends, 0.125),
     "attention of floats from f16, causal": Subject(CAUSAL_FLOATS, None, attends, 0.125),
