@@ -271,6 +271,17 @@ def test_codes_equal_those_of_onnx_runtime(name: str, kind: type) -> None:
         assert (apart > 0).mean() <= 0.01
 
 
+def test_large_windows_of_pools_have_no_weights() -> None:
+    """A byte for each element of 8 x 8 would be more than most models have elsewhere."""
+    module, _, _ = built(EXACT["average pool by ones"], np.int8)
+    assert "conv_integer" in {call.op for call in module.main.body}
+    q = Qdq(np.random.default_rng(3), np.int8)
+    y = q.node("AveragePool", q.input([1, 9, 17, 8]), kernel_shape=[8, 8], strides=[8, 8])
+    module = transforms.run(rx.load(q.model(y, 0.05)))
+    assert [call.op for call in module.main.body] == ["qaverage_pool"]
+    assert sum(constant.type.elements.constant for constant in module.constants) < 100
+
+
 def test_products_for_heads_run_through_micro_kernels() -> None:
     for board in ("host", "mps2-an386", "mps3-an547", "aarch64-linux"):
         q = Qdq(np.random.default_rng(7), np.int8)

@@ -77,6 +77,11 @@ EXAMPLES = (
 )
 
 
+MOST_ONES = 25
+"""Elements of a window at most that are summed by a convolution: its weights take a byte for each,
+and sums of more elements are long enough by themselves."""
+
+
 def mean(work: Work, target: Target) -> bool:
     value, low, high = limited(work, target.call.inputs[0])
     call = work.maker(value)
@@ -133,6 +138,8 @@ def _summed(work: Work, target: Target, call: Call, x: Quantized, padded: bool) 
     count = int(np.prod(attrs["kernel"]))
     scale = np.asarray(x.one_scale / count)
     if not channels.is_constant or x.var.type.dtype not in EIGHT or not 0 < scale / step < 2.0**20:
+        return False
+    if count > MOST_ONES:
         return False
     shape = (channels.constant, 1, *map(int, attrs["kernel"]))
     ones = work.constant(f"{call.out.name}.ones", np.ones(shape, np.int8))
