@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 import relax_aot as rx
+from relax_aot import driver
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer, For
 from relax_aot.ir.types import DType, shape_of
@@ -99,3 +104,18 @@ def test_tables_of_language_models_become_panels(columns: int, fits: bool) -> No
     column, level = (For(n, Dim.of(0), dim, ()) for n, dim in zip("ck", buffer.shape, strict=True))
     load = buffer[Dim.of("c"), Dim.of("k")]
     assert (panels_of(load, [column], column, [level], 32) is not None) == fits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "with_biases", "most"), [("resnet8", 0, 1.05), ("kws", 1, 1.13)])
+def test_constants_take_little_more_flash_than_weights(
+    name: str, with_biases: int, most: float, shared_models: Path
+) -> None:
+    """Of networks of bytes on a Cortex-M4. The keyword network has many channels of few weights."""
+    path = shared_models / f"{name}_int8_qdq.onnx"
+    tensors = onnx.load(path).graph.initializer
+    arrays = [numpy_helper.to_array(tensor) for tensor in tensors]
+    weights = sum(a.nbytes for a in arrays if a.dtype == np.int8 and a.ndim > 1)
+    biases = sum(a.nbytes for a in arrays if a.dtype == np.int32 and a.ndim == 1 and a.any())
+    project = driver.compile_model(str(path), "nucleo-l4r5zi", driver.Options())
+    assert project.const_bytes <= most * (weights + with_biases * biases)
