@@ -36,9 +36,9 @@ OWN: dict[str, dict[str, Any]] = {
     "qwen3_moe": EXPERTS | {"moe_intermediate_size": 24},
     "olmoe": EXPERTS,
     **{
-        kind: {"sliding_window": 6}
-        for kind in ("mistral", "ministral", "gemma2", "olmo3", "exaone4", "cohere2")
+        kind: {"sliding_window": 6} for kind in ("mistral", "gemma2", "olmo3", "exaone4", "cohere2")
     },
+    "ministral": {"sliding_window": 6, "head_dim": 8},
     "gemma3_text": {"sliding_window": 6, "num_hidden_layers": 7},
     "phi": {"num_key_value_heads": 4},
     "phi3": {"original_max_position_embeddings": 64},
