@@ -237,7 +237,7 @@ MICRO_KERNELS = (
             %sums[r, p] = sum
           }
         }""",
-        struct="raot_depthwise_windows_1",
+        struct="raot_depthwise_windows_1_sizes",
     ),
     *micro_kernels(
         "depthwise_windows.h",
@@ -259,6 +259,6 @@ MICRO_KERNELS = (
             %sums[r, p] = sum
           }
         }""",
-        struct="raot_depthwise_windows_2",
+        struct="raot_depthwise_windows_2_sizes",
     ),
 )  # fmt: skip

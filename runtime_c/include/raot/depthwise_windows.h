@@ -150,10 +150,13 @@ static inline int16x2_t raot_window_pair(const int16_t *from)
 RAOT_WINDOW_TILE(1)
 RAOT_WINDOW_TILE(2)
 #undef RAOT_WINDOW_TILE
+/* How far windows of adjacent positions are apart. */
+#define RAOT_WINDOW_MOVE_1 1
+#define RAOT_WINDOW_MOVE_2 (2 * apart)
 #define RAOT_WINDOW_TILES(STRIDE, COUNT) \
     for (int32_t r = 0; r < rows; r++) { \
         for (int32_t p = 0; p < positions; p += 4) { \
-            raot_window_tile_##STRIDE(sums, lines + p * (STRIDE == 1 ? 1 : 2 * apart), weights, \
+            raot_window_tile_##STRIDE(sums, lines + p * RAOT_WINDOW_MOVE_##STRIDE, weights, \
                                       bias[0], height, COUNT, line, apart); \
             sums += 4; \
         } \
@@ -237,7 +240,7 @@ struct raot_gather_lines {
     int32_t pitch;
 };
 
-struct raot_depthwise_windows_1 {
+struct raot_depthwise_windows_1_sizes {
     int32_t rows;
     int32_t positions;
     int32_t height;
@@ -247,7 +250,7 @@ struct raot_depthwise_windows_1 {
     int32_t pitch;
 };
 
-struct raot_depthwise_windows_2 {
+struct raot_depthwise_windows_2_sizes {
     int32_t rows;
     int32_t positions;
     int32_t height;

@@ -18,7 +18,7 @@
 #define RAOT_DOT4_U8_MANY 4
 /* Vectors per row otherwise, and their columns. Ice Lake starts two VPDPBUSD in a cycle, and each
  * takes five: six sums of one vector leave half of the cycles empty. */
-#if RAOT_DOTS_LANES == 16
+#if defined(__AVX512BW__)
 #define RAOT_DOT4_U8_WIDE 2
 #else
 #define RAOT_DOT4_U8_WIDE RAOT_DOTS_WIDE
