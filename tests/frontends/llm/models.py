@@ -330,10 +330,10 @@ MODELS = {
     "mistral": Llama(
         architecture="MistralForCausalLM", config={"sliding_window": 6}, style=Style(windows=(6, 6))
     ),
-    "mistral, which does not read types of layers": Llama(
+    "mistral with types of layers": Llama(
         architecture="MistralForCausalLM",
         config={"sliding_window": 6, "layer_types": ["full_attention", "sliding_attention"]},
-        style=Style(windows=(6, 6)),
+        style=Style(windows=(None, 6)),
     ),
     "qwen2": Llama(architecture="Qwen2ForCausalLM", biases="qkv"),
     "late windows": Llama(

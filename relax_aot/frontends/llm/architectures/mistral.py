@@ -15,5 +15,5 @@ DEFAULTS: Mapping[str, Any] = {"num_key_value_heads": 8, "sliding_window": 4096}
 
 
 def shape_of(config: Config) -> decoder.Shape:
-    """What the configuration says."""
-    return decoder.windowed_everywhere(config, decoder.shape_of(config))
+    """What the configuration says; types of layers are read, as `AutoConfig` of transformers does."""
+    return decoder.windowed(config, decoder.shape_of(config), lambda _: True)
