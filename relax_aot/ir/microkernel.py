@@ -10,7 +10,9 @@ the body reads the operand. Instruction sets are listed in `relax_aot/microkerne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from relax_aot.ir.dims import ZERO, Dim
@@ -54,21 +56,45 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Contract:
+    """`sizes`: in the order of the C parameters; `values`: what elements of operands may be, where
+    not every number of the type."""
+
+    sizes: dict[str, Range]
+    meaning: Kernel
+    values: dict[str, Range]
+
+
+@dataclass(frozen=True)
 class MicroKernel:
     """`name`: of the C function; `header`: the file that defines it, and `source` its text where
-    the runtime does not have it; `sizes`: in the order of the C parameters; `values`: what
-    elements of operands may be, where not every number of the type; `struct`: the C struct that
-    holds the sizes, where they are more than parameters allow; `in_flash`: they are constants, and
-    the C function reads them where they lie."""
+    the runtime does not have it; `describe`: gives its contract, called when it is first read, as
+    most runs of the compiler need few of them; `struct`: the C struct that holds the sizes, where
+    they are more than parameters allow; `in_flash`: they are constants, and the C function reads
+    them where they lie."""
 
     name: str
     header: str = field(compare=False)
-    sizes: dict[str, Range] = field(compare=False, repr=False)
-    meaning: Kernel = field(compare=False, repr=False)
-    values: dict[str, Range] = field(default_factory=dict, compare=False, repr=False)
+    describe: Callable[[], Contract] = field(compare=False, repr=False)
     struct: str = field(default="", compare=False)
     in_flash: bool = field(default=False, compare=False)
     source: str = field(default="", compare=False, repr=False)
+
+    @cached_property
+    def contract(self) -> Contract:
+        return self.describe()
+
+    @property
+    def sizes(self) -> dict[str, Range]:
+        return self.contract.sizes
+
+    @property
+    def meaning(self) -> Kernel:
+        return self.contract.meaning
+
+    @property
+    def values(self) -> dict[str, Range]:
+        return self.contract.values
 
     @property
     def device(self) -> bool:

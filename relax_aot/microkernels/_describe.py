@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from string import Template
 
 from relax_aot.ir.dim_text import parse_dim
 from relax_aot.ir.lexer import Cursor
-from relax_aot.ir.microkernel import MicroKernel, Range
+from relax_aot.ir.microkernel import Contract, MicroKernel, Range
 from relax_aot.ir.parse_kernel import kernel
 
 MOST_ARGUMENTS = 8
@@ -73,8 +73,14 @@ def _rows(parameters: Parameters) -> list[dict[str, str]]:
 
 
 def _micro_kernel(header: str, text: str, struct: str, table: str, source: str) -> MicroKernel:
+    named = re.search(r"\bkernel @(\w+)", text)
+    assert named, text
+    describe = partial(_contract, text, bool(struct or table))
+    return MicroKernel(named[1], header, describe, struct or table, bool(table), source)
+
+
+def _contract(text: str, has_struct: bool) -> Contract:
     sizes, word, meaning = expanded(re.sub(r"->\s+", "-> ", text)).partition("kernel ")
-    assert word, text
     body = kernel(Cursor(word + meaning))
     parts = filter(None, _split(" ".join(sizes.split()), ","))
     ranges = {
@@ -82,11 +88,10 @@ def _micro_kernel(header: str, text: str, struct: str, table: str, source: str) 
     }
     named = {name: found for name, found in ranges.items() if name[0] != "%"}
     values = {name[1:]: found for name, found in ranges.items() if name[0] == "%"}
-    many = len(body.buffers) + len(named) > MOST_ARGUMENTS
-    assert bool(struct or table) >= many, (
+    assert has_struct or len(body.buffers) + len(named) <= MOST_ARGUMENTS, (
         f"{body.name}: more than {MOST_ARGUMENTS} arguments, no struct"
     )
-    return MicroKernel(body.name, header, named, body, values, struct or table, bool(table), source)
+    return Contract(named, body, values)
 
 
 def _range(text: str) -> Range:
