@@ -15,5 +15,5 @@ DEFAULTS: Mapping[str, Any] = {"num_key_value_heads": 8, "sliding_window": 4096}
 
 
 def shape_of(config: Config) -> decoder.Shape:
-    """What the configuration says; types of layers are read, as `AutoConfig` of transformers does."""
+    """What the configuration says; types of layers count, as in `AutoConfig` of transformers."""
     return decoder.windowed(config, decoder.shape_of(config), lambda _: True)
