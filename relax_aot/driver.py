@@ -267,7 +267,7 @@ def _stages(
     dump("checks", module)
     module = pruning.run(module)
     dump("pruning", module)
-    fused = _fused(module, options)
+    fused = _fused(module, board, options)
     if options.check:
         fused_kernels.compare_fused(module, fused.module)
     module = fused.module
@@ -512,10 +512,10 @@ def _require_data(module: Module) -> None:
         )
 
 
-def _fused(module: Module, options: Options) -> fusion.Fused:
+def _fused(module: Module, board: Board, options: Options) -> fusion.Fused:
     """For memory, weights may be read again for every row, where that makes the arena smaller."""
     lenient = not options.check
-    result = fusion.fuse(module, lenient=lenient)
+    result = fusion.fuse(module, scheduling.fusion_policy(target_of(board)), lenient=lenient)
     if options.optimize == "memory":
         small = fusion.fuse(module, fusion.Policy(rows_over_weights=True), lenient=lenient)
         if planning.plan(small.module).arena_bytes < planning.plan(result.module).arena_bytes:

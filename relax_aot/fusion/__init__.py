@@ -17,11 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from relax_aot.fusion import check, in_place
-from relax_aot.fusion.search import Policy, Search
+from relax_aot.fusion.search import Policy, Search, Tiles
 from relax_aot.fusion.summary import Apart, Member, Summary, Traffic
 from relax_aot.ir.graph import Module
 
-__all__ = ["Fused", "Policy", "fuse"]
+__all__ = ["Fused", "Policy", "Tiles", "fuse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,12 @@ def _merged(
     for function in module.functions:
         others = (f for f in module.functions if f is not function)
         outside = frozenset(v.name for f in others for c in f.body for v in c.inputs)
-        searches.append(Search(function, module, outside, policy, closed))
+        search = Search(function, module, outside, policy, closed)
+        apart: frozenset[str] = frozenset()
+        while more := search.without_tiles() - apart:
+            apart |= more
+            search = Search(function, module, outside, policy, closed, apart)
+        searches.append(search)
     bodies = [search.calls() for search in searches]
     functions = tuple(
         replace(function, body=tuple(calls))

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from relax_aot.fusion.mergers import MERGERS, inline
+from relax_aot.fusion.mergers import MERGERS, inline, rows
 from relax_aot.fusion.mergers._merger import Context, Link, Merger, Pair, Refused
 from relax_aot.fusion.piece import Piece
 from relax_aot.fusion.summary import Apart
@@ -17,16 +18,28 @@ from relax_aot.ir.loops import Kernel
 
 
 @dataclass(frozen=True, slots=True)
+class Tiles:
+    """What a device computes in tiles: a kernel of one `product`, and an `attention`, which joins
+    two products."""
+
+    product: Callable[[Kernel, Bounds], bool]
+    attention: Callable[[Kernel, Bounds], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """What fusion is for: time, or the smallest arena even where weights are read again
-    for every row."""
+    for every row. Products in `tiles` share rows with other kernels only as parts of an
+    attention."""
 
     rows_over_weights: bool = False
     mergers: tuple[Merger, ...] = MERGERS
+    tiles: Tiles | None = None
 
 
 class Search:
-    """Merges the pieces of one function until nothing more is worth it."""
+    """Merges the pieces of one function until nothing more is worth it. Products whose first result
+    is in `apart` share their rows with nothing."""
 
     def __init__(
         self,
@@ -35,6 +48,7 @@ class Search:
         outside: frozenset[str],
         policy: Policy,
         closed: frozenset[str] = frozenset(),
+        apart: frozenset[str] = frozenset(),
     ) -> None:
         made = {o.name for c in function.body for o in c.outs}
         self._work = Workspace(function, module, outside & made, closed)
@@ -53,6 +67,8 @@ class Search:
             policy.rows_over_weights,
         )
         self._refusals: dict[tuple[str, str], str] = {}
+        self._tiles, self._apart = policy.tiles, apart
+        self._products: dict[int, frozenset[str]] = {}
         for merger in policy.mergers:
             for key in self._work.places():
                 if merger is inline:  # into all readers, or into none
@@ -84,6 +100,8 @@ class Search:
             for writer, links in self._writers(reader):
                 merged = self._merged(writer, key, links, merger)
                 if isinstance(merged, Piece):
+                    if self._tiles is not None and merger is rows:
+                        self._products[key] = self._products_of(writer) | self._products_of(key)
                     self._work.remove(writer)
                     self._work.remove(key)
                     self._work.add(merged, key)
@@ -112,7 +130,46 @@ class Search:
         merged = merger.merge(Pair(producer, consumer, links, kept), self._context)
         if isinstance(merged, Piece) and self._work.another_way(writer, key):
             return Refused("a call between them needs the complete value")
+        if isinstance(merged, Piece) and merger is rows and not self._keeps(writer, key, merged):
+            return Refused("a product would not be computed in tiles")
         return merged
+
+    def _keeps(self, writer: int, key: int, merged: Piece) -> bool:
+        """Whether products that are in tiles still are, as parts of an attention, or may become
+        that: a product by the kernels that read its rows."""
+        if self._tiles is None:
+            return True
+        first, second = self._products_of(writer), self._products_of(key)
+        if not first | second or self._attends(merged):
+            return True
+        return not second and len(first) == 1 and first.isdisjoint(self._apart)
+
+    def _attends(self, piece: Piece) -> bool:
+        return self._tiles is not None and self._tiles.attention(piece.closed()[0], self._bounds)
+
+    def _products_of(self, key: int) -> frozenset[str]:
+        """The first results of the products in a piece."""
+        if key not in self._products:
+            piece = self._work.piece(key)
+            assert piece is not None and self._tiles is not None
+            found = self._tiles.product(piece.closed()[0], self._bounds)
+            self._products[key] = frozenset({piece.writes[0].name} if found else ())
+        return self._products[key]
+
+    def without_tiles(self) -> frozenset[str]:
+        """Products that have lost their tiles, and have not become parts of an attention."""
+        lost: set[str] = set()
+        for key, names in self._products.items():
+            piece = self._work.piece(key)
+            if piece is None or not names or self._tiles is None:
+                continue
+            if not (self._tiles.product(piece.closed()[0], self._bounds) or self._attends(piece)):
+                lost |= names
+        return frozenset(lost)
+
+    @property
+    def _bounds(self) -> Bounds:
+        return self._context.bounds
 
     def _merge_into_readers(self, key: int, merger: Merger) -> None:
         producer = self._work.piece(key)

@@ -29,6 +29,7 @@ from relax_aot.scheduling.apply import (
 )
 from relax_aot.scheduling.cost import work_of
 from relax_aot.scheduling.devices import attention, library
+from relax_aot.scheduling.devices.fusing import fusion_policy as fusion_policy
 from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.passes import (
     barriers,

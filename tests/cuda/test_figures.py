@@ -21,7 +21,7 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.loops import Kernel
 from relax_aot.ir.parse import parse
 from relax_aot.lowering import lower
-from relax_aot.scheduling import schedule_device
+from relax_aot.scheduling import fusion_policy, schedule_device
 from relax_aot.scheduling.devices.matrix_units import matrix_product
 from relax_aot.scheduling.devices.products import product
 from relax_aot.scheduling.targets import Target, cuda, cuda_mma
@@ -106,8 +106,10 @@ ANY_WINDOWS = any_size(HALF_WINDOWS)
 
 def alone(text: str) -> tuple[Kernel, Bounds]:
     """The device form of a kernel, or of a function of one kernel."""
-    whole = "func @main" in text
-    module = fuse(lower(parse(text))).module if whole else example_module(text)
+    if "func @main" in text:
+        module = fuse(lower(parse(text)), fusion_policy(cuda_mma.TARGET)).module
+    else:
+        module = example_module(text)
     module = schedule_device(module, cuda_mma.TARGET)
     (kernel,) = module.kernels
     return kernel, module.bounds

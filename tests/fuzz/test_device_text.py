@@ -18,7 +18,7 @@ from relax_aot.ops._op import Array
 from tests.cuda.shim import Answer, Job, Shim
 from tests.fuzz.chain_modules import random_chain
 from tests.fuzz.chains import _Runner, same
-from tests.fuzz.test_devices import SMALL, different
+from tests.fuzz.test_devices import SMALL, different, policy_of
 
 GATE, LONG, BLOCK = 8, 400, 40
 
@@ -52,9 +52,7 @@ def calls_of(seed: int) -> list[tuple[Kernel, Job, list[Array]]]:
     """Of all runs of a chain; names of kernels begin with the seed."""
     chain = random_chain(seed)
     lowered = lowering.check_then_trust(lowering.lower(transforms.run(chain.module)))
-    fused = fusion.fuse(
-        lowered, fusion.Policy(rows_over_weights=seed % 3 == 0), lenient=True
-    ).module
+    fused = fusion.fuse(lowered, policy_of(seed), lenient=True).module
     made = scheduling.schedule(fused, SMALL, "speed", "blocked")
     found: list[tuple[Kernel, Job, list[Array]]] = []
     for sizes, inputs in chain.runs:

@@ -59,6 +59,11 @@ def run(module: Module, target: Target) -> Module:
     return with_kernels(module, {name: one for name, one in made.items() if one is not None})
 
 
+def attends(kernel: Kernel, bounds: Bounds, target: Target) -> bool:
+    """Whether a kernel is one attention, of two products."""
+    return _pair(without_copies(kernel, bounds), bounds, Context(target))[1] is not None
+
+
 def attention(
     kernel: Kernel, bounds: Bounds, context: Context, forms: Sequence[FormOf] = FORMS
 ) -> Kernel | None:
