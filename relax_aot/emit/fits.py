@@ -128,15 +128,16 @@ def _sides(dim: Dim, reach: Reach) -> tuple[Polynomial, Polynomial]:
 
 
 def _of_product(factor: int, monomial: Monomial, reach: Reach) -> Polynomial:
-    """A quotient times its own divisor gets no further than what was divided, or the divisor
-    itself on the way."""
+    """A quotient times its own divisor, also under a name, gets no further than what was divided,
+    or the divisor itself on the way."""
     for atom, _power in monomial:
-        if isinstance(atom, FloorDiv) and len(atom.denominator.terms) == 1:
-            ((k, divisor),) = atom.denominator.terms
+        divided = _as_quotient(atom, reach)
+        if divided is not None and len(divided.denominator.terms) == 1:
+            ((k, divisor),) = divided.denominator.terms
             others = quotient(monomial, ((atom, 1), *divisor)) if divisor else None
             if others is not None and k > 0:
-                parts = [_reach(part, reach) for part in (atom.numerator, atom.denominator)]
-                below = any(c < 0 for c, _ in atom.numerator.terms)
+                parts = [_reach(one, reach) for one in (divided.numerator, divided.denominator)]
+                below = any(c < 0 for c, _ in divided.numerator.terms)
                 whole = parts[0] + parts[1] if below else join(*parts)
                 return whole * _of_product(-(-factor // k), others, reach)
     term = Polynomial.of(factor)
