@@ -160,17 +160,20 @@ class Sizes:
 
     def accept(self, proof: Proof) -> bool:
         """Keep what a proof assumes, so that it is checked. Whether the proof holds."""
+        self._keep_assumptions_of(proof)
+        return bool(proof)
+
+    def _keep_assumptions_of(self, proof: Proof) -> None:
         shared = self.shared
         kept = shared.assumptions_in_part if shared.narrowed else shared.assumptions
         kept += proof.assumptions
-        return bool(proof)
 
     def accepted(self, result: Array) -> Array:
         """The elements of a result of shape arithmetic, once their assumptions are kept."""
         values = np.array(result, object)
         for at, value in enumerate(values.flat):
             if isinstance(value, Proof):
-                self.accept(value)
+                self._keep_assumptions_of(value)  # not `accept`: a size is neither true nor false
                 values.flat[at] = value.value
         return values
 

@@ -58,6 +58,21 @@ BODIES = {
         more = Add(half, two)
         pads = Concat <axis = 0> (first, more, first, first)
         y = Pad(x, pads)""",
+    # Which of the ways to divide is right, the upper bound of n says.
+    "a quotient that follows from a bound": """
+        most = Constant <value = int64[1] {20}> ()
+        room = Sub(most, n)
+        part = Div(room, three)
+        down = Neg(room)
+        up = Div(down, three)
+        rest = Mod(n, room)
+        f = Cast <to = 1> (room)
+        half = Constant <value = float[1] {0.5}> ()
+        share = Mul(f, half)
+        k = Cast <to = 7> (share)
+        after = Abs(up)
+        pads = Concat <axis = 0> (part, rest, k, after)
+        y = Pad(x, pads)""",
     "a negative divisor": """
         less = Neg(two)
         half = Div(n, less)
