@@ -103,10 +103,12 @@ def stretched_sizes(
 
 
 def parts_of(size: Dim) -> frozenset[Dim]:
-    """The sizes whose maximum it is."""
+    """The sizes whose maximum it is, where it is one of broadcasting: that of a slice, such as
+    `max(0, end - start)`, has constants, which do not broadcast to each other."""
     atoms = [atom for _, monomial in size.terms for atom, _ in monomial]
     found = [atom for atom in atoms if isinstance(atom, Max)]
     others = [atom for atom in atoms if not isinstance(atom, Max | Min)]
     if len(size.terms) == 1 and len(found) == 1 and not others:
-        return frozenset(found[0].args)
+        parts = frozenset(found[0].args)
+        return frozenset({size}) if any(part.is_constant for part in parts) else parts
     return frozenset({size})

@@ -127,3 +127,46 @@ def test_sizes_that_another_call_needs_equal_do_not_stretch() -> None:
     )
     project = rx.compile(model_of(signature, body, {}), bounds={"n": 8, "m": 8}, name="both")
     assert STRETCHED not in project.files["both.c"].decode()
+
+
+ROWS = {
+    "from a position on": ("m", "m + t"),
+    "up to a position": ("zero", "t"),
+    "counted from the end": ("minus t", "far"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS.keys())
+def test_rows_that_are_cut_from_a_table_do_not_stretch(rows: tuple[str, str]) -> None:
+    """As learned positions behind `m` earlier tokens: within the bounds, the clamped slice has
+    the rows of `x`, also where these may be one."""
+    values = {
+        "m": "m = Shape <start = 0, end = 1> (past)",
+        "m + t": "more = Shape <start = 0, end = 1> (past)\n behind = Add(more, t)",
+        "minus t": "before = Neg(t)",
+        "zero": "", "t": "", "far": "",
+    }  # fmt: skip
+    names = {"m + t": "behind", "minus t": "before"}
+    begin, end = (names.get(name, name) for name in rows)
+    body = f"""
+        t = Shape <start = 1, end = 2> (x)
+        {values[rows[0]]}
+        {values[rows[1]]}
+        part = Slice(table, {begin}, {end}, zero)
+        sum = Add(x, part)
+        z = Mul(part, sum)
+    """
+    signature = "rows (float[b, t, 3] x, float[m, 3] past) => (float[o, p, 3] z, float[m, 3] kept)"
+    body += "\n kept = Identity(past)"
+    weights = {"table": normal(24, 3), "zero": np.array([0]), "far": np.array([2**62])}
+    model = model_of(signature, body, weights)
+    project = rx.compile(model, bounds={"b": 2, "t": 4, "m": 20}, name="rows")
+    assert STRETCHED not in project.files["rows.c"].decode()
+    host = project.host()
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(model.SerializeToString())
+    for b, t, m in ((1, 1, 1), (2, 3, 7), (2, 4, 20), (1, 1, 20)):
+        feeds = {"x": normal(b, t, 3), "past": normal(m, 3)}
+        (expected,) = session.run(["z"], feeds)
+        np.testing.assert_array_equal(host(**feeds)["z"], expected)
