@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -58,6 +59,30 @@ def test_sums_on_a_xavier_are_exact(kind: str) -> None:
     found.close()
 
 
+@pytest.mark.parametrize("board", ["jetson-xavier", "jetson-orin-nano"])
+def test_bytes_that_are_inputs_are_transposed_before(board: str) -> None:
+    """And their lines are added for zero points, at any lengths: the lowest, odd and highest."""
+    text = """
+        <ir_version: 8, opset_import: ["": 18]>
+        product (uint8[m, k] x, int8[k, n] w) => (int32[m, n] y) {
+          p = Constant <value = uint8 {131}> ()
+          q = Constant <value = int8 {-5}> ()
+          y = MatMulInteger(x, w, p, q)
+        }"""
+    options = Options(bounds=dict.fromkeys("mkn", (1, 150)), emit="cuda-source", name="product")
+    project = driver.compile_model(onnx.parser.parse_model(text), board, options)
+    assert b"_sums" in project.files["product.cu"] and b"_rows" in project.files["product.cu"]
+    found, noise = Emulated(project), np.random.default_rng(3)
+    assert found.init(m=1, k=1, n=1) == OK
+    for m, k, n in ((1, 1, 1), (67, 33, 129), (150, 150, 150), (131, 64, 144), (3, 150, 7)):
+        x = noise.integers(0, 256, (m, k)).astype(np.uint8)
+        w = noise.integers(-128, 128, (k, n)).astype(np.int8)
+        made = np.zeros((m, n), np.int32)
+        assert found.run([x, w], [made], m=m, k=k, n=n) == OK
+        np.testing.assert_array_equal(made, (x.astype(np.int64) - 131) @ (w.astype(np.int64) + 5))
+    found.close()
+
+
 @needs_compilers
 @needs_disassembler
 @pytest.mark.parametrize(
@@ -68,13 +93,19 @@ def test_most_instructions_are_products(text: str) -> None:
     _, device, bounds = device_form(text, byte_product, target=cuda_dp4a.TARGET)
     assert device is not None
     source = device_source("model", [device], bounds)
-    large, small, *_ = source.launches[device.name]
+    launches = source.launches[device.name]
     binaries = {72: cubin(source.text, "model", 72, 11), 75: cubin(source.text, "model", 75, 12)}
     for binary in binaries.values():
-        for one in (large, small):
+        for one in launches:
             assert read_cubin(binary).function(one.c_name).local_bytes == 0
     codes = disassembled(binaries[75])
-    for one in (large, small):
+    tiles = [
+        one
+        for one in launches
+        if any(loop.mix["IDP"] and loop.mix["SHFL"] for loop in codes[one.c_name].loops)
+    ]
+    assert len(tiles) == 2, "a large and a small one"
+    for one in tiles:
         loop = max(codes[one.c_name].loops, key=lambda loop: loop.mix["IDP"])
         assert loop.share("IDP") >= 0.6, loop.mix
         assert loop.share("SHFL") <= 0.3, loop.mix

@@ -410,11 +410,12 @@ SUBJECTS = {
         )
         for channels, filters in ((24, 24), (64, 8), (256, 24))
     },
-    "product of bytes": Subject(BYTES, matrix_product, mostly_imma),
+    "product of bytes": Subject(BYTES, matrix_product, mostly_imma, every=True),
     "product of bytes, a zero point": Subject(
         BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)"),
         matrix_product,
-        lambda loop: len(loop.instructions) <= 4 * loop.mix["IMMA"],
+        mostly_imma,
+        every=True,
     ),
     "product of bytes, a zero point and constant weights": Subject(
         BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)").replace(
@@ -442,9 +443,16 @@ SUBJECTS = {
         every=True,
     ),
     "product of bytes, weights by rows": Subject(
-        BYTES.replace("j, k", "k, j"),
+        BYTES.replace("j, k", "k, j"), matrix_product, mostly_imma, every=True
+    ),
+    "product of bytes of any sizes, zero points, weights by rows": Subject(
+        "symbol m in 1..1024"
+        + BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)")
+        .replace("cast(%w[j, k], i32, wrap)", "(cast(%w[k, j], i32, wrap) - 5:i32)")
+        .replace("768", "m"),
         matrix_product,
-        lambda loop: len(loop.instructions) <= 8 * loop.mix["IMMA"],
+        mostly_imma,
+        every=True,
     ),
     "convolution of bytes, channels last": Subject(
         BYTE_WINDOWS, matrix_product, lambda loop: len(loop.instructions) <= 8 * loop.mix["IMMA"]

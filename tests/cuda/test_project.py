@@ -53,10 +53,18 @@ def test_a_million_elements_of_half_precision_fit() -> None:
     assert driver.compile_model(model, "jetson-orin-nano", options).launches
 
 
-@pytest.mark.parametrize("kind", ["float", "float16"])
-def test_products_of_matrices_of_4096_by_4096_fit(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "total", "made"),
+    [
+        ("float", "float", "MatMul(a, b)"),
+        ("float16", "float16", "MatMul(a, b)"),
+        ("uint8", "int32", "zero = Constant <value = uint8 {3}> () y = MatMulInteger(a, b, zero)"),
+    ],
+)
+def test_products_of_matrices_of_4096_by_4096_fit(kind: str, total: str, made: str) -> None:
     """No index of their tiles passes an int32_t."""
-    text = f"product ({kind}[m, k] a, {kind}[k, n] b) => ({kind}[m, n] y) {{ y = MatMul(a, b) }}"
+    made = made if "y =" in made else f"y = {made}"
+    text = f"product ({kind}[m, k] a, {kind}[k, n] b) => ({total}[m, n] y) {{ {made} }}"
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
     bounds = dict.fromkeys("mkn", (1, 4096))
     options = Options(bounds=bounds, name="product", emit="cuda-source")

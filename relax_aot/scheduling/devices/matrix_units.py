@@ -25,6 +25,7 @@ from relax_aot.scheduling.devices.decoded import Decoded, decoded_side, is_decod
 from relax_aot.scheduling.devices.decoded_parts import DecodedParts
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.gathered_windows import GatheredWindows, gathered_windows
+from relax_aot.scheduling.devices.line_sums import with_summed_lines
 from relax_aot.scheduling.devices.nibbles import with_packed_weights
 from relax_aot.scheduling.devices.one_sum import with_one_sum
 from relax_aot.scheduling.devices.operands import (
@@ -135,7 +136,8 @@ class Tiles:
 
 
 TILES = Tiles()
-DOT_TILES = Tiles(large=Tile(128, 64, 32, (4, 2)), short=Tile(64, 64, 32, (2, 2)), patches=False)
+_DOT_TILE = Tile(64, 64, 32, (2, 2))
+DOT_TILES = Tiles(Tile(128, 64, 32, (4, 2)), small=_DOT_TILE, short=_DOT_TILE, patches=False)
 
 
 def matrix_product(
@@ -164,9 +166,14 @@ def matrix_product(
             if patches and patch_launches(w, known, context, tiles.enough, slid=slid):
                 variants = []
             for variant, sizes in variants:
-                own_rows = None if slid else aligned_rows(w, variant, tiles.large.lines)
+                half = variant.found.left.dtype.is_half
+                most = (tiles.large if half else tiles.single).lines
+                own_rows = None if slid else aligned_rows(w, variant, most)
                 aligned, copied = own_rows or (variant, ())
                 copy_rows(w, copied, context.target.threads, sizes * (1 - few))
+                if unit.total is DType.I32:
+                    most, chosen = tiles.large.lines, sizes * (1 - few)
+                    aligned = with_summed_lines(w, aligned, context, most, chosen)
                 for tile, chosen, slide in _launches(aligned, tiles, w.bounds):
                     if chosen != 0:
                         own = slide.product if slide else aligned
@@ -376,7 +383,9 @@ class _Launch:
         """Whether both factors are copied at once, each line from one address for all parts."""
         product = self.product
         plain = all(type(side) is Side and side.vector > 0 for side in sides)
-        return plain and product.padded is None and product.found.left.dtype.is_half
+        if not product.found.left.dtype.is_half:
+            plain = plain and not extent(product.steps).is_constant
+        return plain and product.padded is None
 
     def _side(
         self, load: Load, kind: DType, lines: int, name: str, other: Side | None = None

@@ -4,7 +4,9 @@
 Rows of an odd length begin at any multiple of two bytes, where nothing copies several elements at
 once. A launch before the product copies such a factor to memory of the arena in which each row
 begins at a multiple of 16 bytes, so that the product has the form of aligned rows. What is behind
-the last element of a row is zero. Constants get such rows while compiling (passes/byte_lines.py).
+the last element of a row is zero. Matrix units take bytes along the steps alone, so a factor of
+bytes whose neighbors are lines is transposed by the copy. Constants get such rows while compiling
+(passes/byte_lines.py).
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from math import prod
 
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, prove_le, simplify
 from relax_aot.ir.loops import Buffer, For, If, Lit, Load, Stmt, Store
+from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import follow, indexed_by, moved, stride
 from relax_aot.scheduling.devices.decoded import is_decoded
 from relax_aot.scheduling.devices.operands import At, Product, below, extent, split
-from relax_aot.scheduling.devices.vectors import VECTOR, vectors
+from relax_aot.scheduling.devices.vectors import BYTES, vectors
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.writer import Writer
 
@@ -41,38 +44,51 @@ class Rows:
     inner: tuple[For, ...]
 
     @property
+    def width(self) -> int:
+        """Elements of a vector."""
+        return BYTES // self.load.dtype.bytes
+
+    @property
     def chunks(self) -> Dim:
         """What a thread copies: one vector of each of EACH rows."""
         *lead, outer, last = self.load.buffer.shape
-        return prod(lead, start=ONE) * ceildiv(outer, EACH) * _vectors(last)
+        return prod(lead, start=ONE) * ceildiv(outer, EACH) * ceildiv(last, self.width)
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements of a row are neighbors in memory."""
+        """Whether the elements of a row are neighbors in memory, which are loaded as words."""
         one_axis = all(follow(self.source, *pair) for pair in pairwise(self.inner))
-        return one_axis and stride(self.source, self.inner[-1].variable) == 1
+        near = stride(self.source, self.inner[-1].variable) == 1
+        return self.load.dtype.is_half and one_axis and near
+
+    @property
+    def _transposed(self) -> bool:
+        """Whether neighbors in memory are in different rows: those of adjacent threads are."""
+        return stride(self.source, self.outer[-1].variable) == 1
 
     def copy(self, w: Writer, chunk: Dim) -> None:
         """Writes a chunk. Neighbors share the divisions that tell where they are."""
         *_, outer, last = self.load.buffer.shape
         names = [w.fresh(name) for name in ("group", "vector")]
-        counts = (ceildiv(outer, EACH), _vectors(last))
-        axes = (For(name, ZERO, count, ()) for name, count in zip(names, counts, strict=True))
+        counts = (ceildiv(outer, EACH), ceildiv(last, self.width))
+        axes = [For(name, ZERO, count, ()) for name, count in zip(names, counts, strict=True)]
+        axes = axes[::-1] if self._transposed else axes
         at = split(w, (*self.batch, *axes), chunk)
         group, vector = (at.pop(name) for name in names)
         with w.range("r", EACH) as r:
             row = w.named("row", group * EACH + r)
             with w.when(*[below(row, outer)] if simplify(outer % EACH, w.bounds) != 0 else ()):
-                self._vector(w, {**at, **split(w, self.outer, row)}, vector * VECTOR)
+                self._vector(w, {**at, **split(w, self.outer, row)}, vector * self.width)
 
     def _vector(self, w: Writer, at: At, first: Dim) -> None:
         """Copies the elements of a row from `first` on."""
-        kind, count = self.load.dtype, extent(self.inner)
-        some = w.reserve("some", kind, "register", VECTOR)
+        kind, count, width = self.load.dtype, extent(self.inner), self.width
+        zero = Lit(0.0 if kind.is_float else 0, kind)
+        some = w.reserve("some", kind, "register", width)
         with w.block() as each:
-            with w.range("s", VECTOR) as s:
-                w.add(Store(some, (s,), Lit(0.0, kind)))
-            with w.range("s", VECTOR) as s, w.when(below(first + s, count)):
+            with w.range("s", width) as s:
+                w.add(Store(some, (s,), zero))
+            with w.range("s", width) as s, w.when(below(first + s, count)):
                 place = {**at, **split(w, self.inner, first + s)}
                 w.add(Store(some, (s,), moved(self.source, place)))
         if self.contiguous:
@@ -80,16 +96,12 @@ class Rows:
                 start = {**at, **dict.fromkeys((loop.variable for loop in self.inner), ZERO)}
                 begin = moved(self.source, {**start, self.inner[-1].variable: first})
                 w.micro(f"raot_load_any8_{kind.value}", to=some[(ZERO,)], **{"from": begin})
-            w.add(If(below(first + VECTOR - 1, count), tuple(whole), tuple(each)))
+            w.add(If(below(first + width - 1, count), tuple(whole), tuple(each)))
         else:
             w.add(*each)
         *row, _ = moved(self.load, at).index
         to = Load(self.load.buffer, (*row, first))
-        w.micro(f"raot_store{VECTOR}_{kind.value}", to=to, **{"from": some})
-
-
-def _vectors(size: Dim) -> Dim:
-    return ceildiv(size, VECTOR)
+        w.micro(f"raot_store{width}_{kind.value}", to=to, **{"from": some})
 
 
 def aligned_rows(
@@ -147,22 +159,33 @@ def _copied(w: Writer, every: Sequence[Rows], at: Dim) -> tuple[Stmt, ...]:
     return (If(below(at, first.chunks), tuple(copied), _copied(w, others, at - first.chunks)),)
 
 
-def _rows(product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds) -> Rows | None:
-    """A factor in aligned rows along the axis on which its elements are neighbors; None where it is
-    not in memory, or where its rows would have more elements than it, as those of windows."""
-    steps, every = product.steps, (*product.found.nest.loops, *product.steps)
+def is_read_once(product: Product, load: Load, bounds: Bounds) -> bool:
+    """Whether a factor is in memory, and its lines have no more elements than it, as those of
+    windows have."""
     if product.padded is not None or product.found.computed_at(load) is not None:
+        return False
+    used = indexed_by(load)
+    every = (*product.found.nest.loops, *product.steps)
+    count = extent([loop for loop in every if loop.variable in used])
+    return prove_le(count, load.buffer.type.elements, bounds)
+
+
+def _rows(product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds) -> Rows | None:
+    """A factor in aligned rows along the axis on which its elements are neighbors, or along the
+    steps of bytes; None where it is not in memory, or where its rows would have more elements than
+    it, as those of windows."""
+    steps, every = product.steps, (*product.found.nest.loops, *product.steps)
+    known = load.dtype.is_half or load.dtype in (DType.I8, DType.U8)
+    if not known or not is_read_once(product, load, bounds):
         return None
-    if not load.dtype.is_half or any(loop.start != ZERO for loop in every):
+    if any(loop.start != ZERO for loop in every):
         return None
     used = indexed_by(load)
-    count = extent([loop for loop in every if loop.variable in used])
-    if not prove_le(count, load.buffer.type.elements, bounds):
-        return None
-    along_lines = stride(load, loops[-1].variable) == 1
+    along_lines = load.dtype.is_half and stride(load, loops[-1].variable) == 1
     outer, inner = (steps, loops) if along_lines else (loops, steps)
     batch = tuple(loop for loop in product.batch if loop.variable in used)
-    shape = (*(loop.extent for loop in batch), extent(outer), _vectors(extent(inner)) * VECTOR)
+    width = BYTES // load.dtype.bytes
+    shape = (*(loop.extent for loop in batch), extent(outer), ceildiv(extent(inner), width) * width)
     index = (*(Dim.of(loop.variable) for loop in batch), _position(outer), _position(inner))
     buffer = Buffer(f"{load.buffer.name}_rows", load.dtype, shape)
     return Rows(load, Load(buffer, index), batch, outer, inner)

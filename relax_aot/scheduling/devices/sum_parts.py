@@ -88,7 +88,7 @@ def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     known sums where vectors are short and many, or where a thread copies more than a few, and the
     last part is no whole one or steps are neighbors in this factor alone. Few neighbors copy the
     shortest vectors of lines, which takes fewer addresses, where those of steps take more.
-    `copies`: vectors of both factors that a thread copies."""
+    Of bytes, the right one keeps none. `copies`: vectors of both factors that a thread copies."""
     left, right = sides
     steps = left.product.steps
     short, many = min(left.vector, right.vector) < left.width, copies >= MOST_STEADY
@@ -100,7 +100,8 @@ def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     least = left.rows and not right.rows and left.vector == 2
     left = replace(left, steady=True, sector=left.sector // (2 if least else 1))
     kept = short or (step is not None and step.is_constant)
-    right = replace(right, steady=True, kept=not (crowded or (short and many and known)))
+    kept_right = left.kind.is_half and not (crowded or (short and many and known))
+    right = replace(right, steady=True, kept=kept_right)
     return replace(left, kept=kept), right
 
 

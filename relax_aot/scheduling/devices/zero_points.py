@@ -2,9 +2,9 @@
 """Zero points of products of bytes, which matrix units do not subtract.
 
 `sum (a - p) (b - q)` is `sum a b - q sum a - p sum b + n p q`. The sums of lines of constants whose
-own zero point is 0 are constants, with which sums begin. Those of others are sums of the elements
-in registers, which each lane adds along with the products. Sums of 32 bits wrap around, so the
-result is exact.
+own zero point is 0 are constants, with which sums begin. Those of lines that several tiles read are
+made before (line_sums.py). Those of others are sums of the elements in registers, which each lane
+adds along with the products. Sums of 32 bits wrap around, so the result is exact.
 """
 
 from __future__ import annotations
@@ -112,13 +112,13 @@ class ZeroPoints:
             value: Expr = sums[(lane, i, j, n)]
             if totals[0] is not None:
                 row = totals[0][(lane, i, n // 2)]
-                value = Binary("-", value, _times(row, self.zeros[1]))
+                value = Binary("-", value, times(row, self.zeros[1]))
             if totals[1] is not None:
                 column = totals[1][(lane, j // 2, j % 2 * 2 + n % 2)]
-                value = Binary("-", value, _times(column, self.zeros[0]))
+                value = Binary("-", value, times(column, self.zeros[0]))
             if None not in totals:
                 both = self.zeros[0] * self.zeros[1]
-                value = Binary("+", value, _times(Cast(Index(steps), DType.I32), both))
+                value = Binary("+", value, times(Cast(Index(steps), DType.I32), both))
             w.add(Store(sums, (lane, i, j, n), value))
 
 
@@ -131,6 +131,7 @@ def zero_points(w: Writer, zeros: tuple[int, int], counts: tuple[int, int]) -> Z
     return ZeroPoints(w, zeros, (left, right))
 
 
-def _times(value: Expr, number: int) -> Expr:
+def times(value: Expr, number: int) -> Expr:
+    """A value of 32 bits by a number, which wraps around."""
     wrapped = (number + (1 << 31)) % (1 << 32) - (1 << 31)
     return Binary("*", value, Lit(wrapped, DType.I32))

@@ -236,6 +236,25 @@ BYTES = """
         }
       }
     }"""
+BYTE_LENGTHS = """
+    symbol b in 0..2
+    symbol n in 1..40
+    symbol k in 0..40
+    symbol m in 1..40
+    kernel @dot(%x: u8[b, n, k], %w: i8[b, k, m]) -> (%y: i32[b, n, m]) {
+      for a in 0..b {
+        for i in 0..n {
+          for j in 0..m {
+            local sum: i32 = 2147483647:i32
+            for d in 0..k {
+              sum = (sum + ((cast(%x[a, i, d], i32, wrap) - 200:i32)
+                * (cast(%w[a, d, j], i32, wrap) + 7:i32)))
+            }
+            %y[a, i, j] = sum
+          }
+        }
+      }
+    }"""
 BYTE_LINES = BYTES.replace("i8[70, 24]", "i8[24, 32]").replace("%w[k, j]", "%w[j, k]")
 BYTE_LINES = BYTE_LINES.replace("70", "20")
 BYTE_WINDOWS = """
@@ -358,6 +377,15 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     ),
     "a convolution with borders": (CONVOLUTION, ({"n": 1},)),
     "bytes": (BYTES, ({"n": 33},)),
+    "bytes of any lengths": (BYTE_LENGTHS, (
+        {"b": 1, "n": 1, "k": 1, "m": 1}, {"b": 2, "n": 33, "k": 17, "m": 35},
+        {"b": 0, "n": 5, "k": 5, "m": 5}, {"b": 1, "n": 7, "k": 0, "m": 3},
+        {"b": 2, "n": 40, "k": 40, "m": 40},
+    )),
+    "bytes of any lengths by columns": (
+        BYTE_LENGTHS.replace("[b, k, m]", "[b, m, k]").replace("[a, d, j]", "[a, j, d]"),
+        ({"b": 1, "n": 32, "k": 24, "m": 40}, {"b": 1, "n": 17, "k": 35, "m": 18}),
+    ),
     "lines of bytes that are no whole vectors": (BYTE_LINES, ({"n": 9},)),
     "windows of bytes": (BYTE_WINDOWS, ({"n": 1},)),
     "windows of whole vectors of bytes": (CHANNELS_LAST, ({"n": 1},)),
@@ -392,7 +420,8 @@ VECTORS = {
     "rows below, at and above a tile": 2, "whole tiles": 2, "weights by columns": 2,
     "transposed left": 2, "vectors of four": 2, "vectors of two": 2, "odd sizes": 0,
     "a convolution with borders": 1,
-    "bytes": 0, "windows of bytes": 0, "windows of whole vectors of bytes": 2,
+    "bytes": 2, "bytes of any lengths": 2,
+    "windows of bytes": 0, "windows of whole vectors of bytes": 2,
     "windows of bytes in planes": 1, "windows of whole vectors of half precision": 2,
     "aligned bytes": 2, "rows of which some are aligned": 4, "odd rows": 2,
 }  # fmt: skip
@@ -529,7 +558,7 @@ def test_tall_tiles_have_more_rows_than_half() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if "odd rows" in case or "rows of" in case]
+    "case", [case for case in CASES if "odd rows" in case or "rows of" in case or "of any" in case]
 )
 def test_rows_are_aligned_before_a_product_of_several_tiles(case: str) -> None:
     """So that no element is gathered for a tile."""
@@ -537,6 +566,22 @@ def test_rows_are_aligned_before_a_product_of_several_tiles(case: str) -> None:
     stores = [one for one in walk(device.body) if isinstance(one, Micro) and "store" in one.name]
     assert {one.written[0].buffer.scope for one in stores} == {ARENA}
     assert len({one.written[0].buffer for one in stores}) == 2
+
+
+@pytest.mark.parametrize("case", ["bytes", "bytes of any lengths"])
+def test_lines_of_bytes_that_several_tiles_read_are_added_before(case: str) -> None:
+    """So that no loop over steps adds them for zero points."""
+    _, device = both(case)
+    names = {one.name for one in walk(device.body) if isinstance(one, Micro)}
+    assert not any(name.startswith("raot_add_") for name in names)
+
+
+def test_lines_of_bytes_that_one_tile_reads_are_added_there() -> None:
+    text = BYTES.replace("n in 1..40", "n in 1..32")
+    _, device, _ = device_form(text, partial(matrix_product, tiles=TILES))
+    assert device is not None
+    names = {one.name for one in walk(device.body) if isinstance(one, Micro)}
+    assert any(name.startswith("raot_add_right_") for name in names)
 
 
 def test_planted_faults_are_found() -> None:
