@@ -76,9 +76,11 @@ SANITIZE_FLAGS = tuple("-O0" if flag == "-O1" else flag for flag in host.SANITIZ
 SAMPLED = {
     "cli": 5,
     "cuda": 11,
+    "cuda/test_figures.py": 31,
     "emit": 11,
     "end_to_end": 11,
     "externs/test_mixtures.py": 3,
+    "frontends/llm": 3,
     "frontends/test_tflite_contraction.py": 3,
     "frontends/test_tflite_models.py": 3,
     "frontends/test_tflite_movement.py": 3,

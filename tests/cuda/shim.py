@@ -23,7 +23,7 @@ from relax_aot.verify.cuda import kernel_text
 
 Array = NDArray[Any]
 FLAGS = (
-    "-std=c++17", "-O1", "-g", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror",
+    "-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror",
     "-Wno-unknown-pragmas", "-fsanitize=address,undefined", "-fsanitize-sections=raot_shared",
     "-fno-sanitize-recover=all",
 )  # fmt: skip

@@ -44,9 +44,9 @@ RUNS, EMULATED = 40, 15
 
 
 @lru_cache(maxsize=4)
-def samples(name: str) -> list[Sample]:
+def samples(name: str, count: int = RUNS) -> list[Sample]:
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    return [sample(KERNELS[name], rng) for _ in range(RUNS)]
+    return [sample(KERNELS[name], rng) for _ in range(count)]
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -78,7 +78,7 @@ def test_c_on_this_machine(name: str) -> None:
 def test_c_on_64_bit_arm(core: str, tmp_path: Path) -> None:
     call = emulated(ARM, core, core, tmp_path)
     for kernel in ARM:
-        assert not differences(kernel, samples(kernel.name)[:EMULATED], call)
+        assert not differences(kernel, samples(kernel.name, EMULATED), call)
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_c_with_avx2_alone(strips: tuple[str, ...]) -> None:
     kernels = (*groups.MICRO_KERNELS, *store.MICRO_KERNELS)
     call = in_process(kernels, ("-O2", "-mavx2", "-mfma", *strips))
     for kernel in kernels:
-        assert not differences(kernel, samples(kernel.name)[:EMULATED], call)
+        assert not differences(kernel, samples(kernel.name, EMULATED), call)
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_c_with_avx512_that_has_no_products_of_bytes() -> None:
         pytest.skip("this processor has no AVX-512")
     call = in_process(ARM, ("-O2", "-march=skylake-avx512"))
     for kernel in ARM:
-        assert not differences(kernel, samples(kernel.name)[:EMULATED], call)
+        assert not differences(kernel, samples(kernel.name, EMULATED), call)
 
 
 @pytest.mark.slow

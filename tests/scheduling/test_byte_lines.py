@@ -47,7 +47,6 @@ CASES = {
     ),
     "windows of half precision": (HALVES, 48),
     "windows of floats": (FLOATS.replace("4, ", "16, ").replace("0..4", "0..16"), 48),
-    "half precision, rows of an odd length": (byte_lines.EXAMPLES[-1].before, 21),
     "half precision, lines of no vectors": (
         HALVES.replace("max(-j + 1, 0)..min(-j + 10, 3)", "0..3")
         .replace("j + l - 1", "l")
@@ -55,6 +54,7 @@ CASES = {
         .replace("f16[6, 16, 3]", "f16[3, 16, 6]"),
         48,
     ),
+    "half precision, rows of an odd length": (byte_lines.EXAMPLES[-1].before, 21),
 }
 """Texts, and how many steps a line of weights has."""
 
