@@ -10,16 +10,23 @@ import numpy as np
 import pytest
 
 import relax_aot as rx
-from relax_aot.verify.emulate import emulate
+from relax_aot.verify.emulate import calls_of, emulate, emulate_cases
+from relax_aot.verify.program import program_of
 from tests.frontends.tflite_models import Maker, check_model, truth
 
 SAME, VALID, RELU, NONE = 0, 1, 1, 0
 
 
-def weights(maker: Maker, rng: Any, shape: tuple[int, ...], axis: int, *, single: bool) -> int:
-    """Random weights of 8 bits, with one scale or one for each place of an axis."""
+def weights(
+    maker: Maker, rng: Any, shape: tuple[int, ...], axis: int, *, single: bool, floats: bool = False
+) -> int:
+    """Random weights of 8 bits, with one scale or one for each place of an axis; or their values
+    as floats."""
     data = rng.integers(-127, 128, shape).astype(np.int8)
     scales = rng.uniform(0.002, 0.02, 1 if single else shape[axis])
+    if floats:
+        along = [-1 if n == axis and not single else 1 for n in range(len(shape))]
+        return maker.constant((data * scales.reshape(along)).astype(np.float32))
     return maker.constant(data, scales, axis=axis)
 
 
@@ -30,10 +37,11 @@ def bias(maker: Maker, rng: Any, count: int) -> int:
 def conv(
     maker: Maker, rng: Any, x: int, shapes: tuple[tuple[int, ...], ...], *, depthwise: bool = False,
     strides: tuple[int, int] = (1, 1), padding: int = SAME, single: bool = False, fused: int = RELU,
+    floats: bool = False,
 ) -> int:  # fmt: skip
     """`shapes`: of the filter and of the result."""
     filter_, result = shapes
-    w = weights(maker, rng, filter_, 3 if depthwise else 0, single=single)
+    w = weights(maker, rng, filter_, 3 if depthwise else 0, single=single, floats=floats)
     y = maker.tensor(result)
     name = "DepthwiseConv2D" if depthwise else "Conv2D"
     options: dict[str, Any] = {"depthMultiplier": 1} if depthwise else {}
@@ -61,6 +69,27 @@ def network(rng: Any, width: int, *, asymmetric: bool) -> bytes:
     maker.operator(
         "FULLY_CONNECTED", [rows, w, bias(maker, rng, 7)], [y], "FullyConnectedOptions", version=9,
         asymmetricQuantizeInputs=asymmetric,
+    )  # fmt: skip
+    return maker.build([x], [y])
+
+
+def ds_cnn(rng: Any, *, floats: bool) -> bytes:
+    """The DS-CNN of MLPerf Tiny: 49 x 10 features, 64 channels, four blocks, 12 words."""
+    maker, channels = Maker(), 64
+    x = maker.tensor((1, 49, 10, 1))
+    shape = (1, 25, 5, channels)
+    h = conv(maker, rng, x, ((channels, 10, 4, 1), shape), strides=(2, 2), floats=floats)
+    for _ in range(4):
+        h = conv(maker, rng, h, ((1, 3, 3, channels), shape), depthwise=True, floats=floats)
+        h = conv(maker, rng, h, ((channels, 1, 1, channels), shape), floats=floats)
+    rows = maker.tensor((1, channels))
+    axes = maker.constant(np.array([1, 2], np.int32))
+    maker.operator("MEAN", [h, axes], [rows], "ReducerOptions", keepDims=False)
+    w = weights(maker, rng, (12, channels), 0, single=True, floats=floats)
+    y = maker.tensor((1, 12))
+    maker.operator(
+        "FULLY_CONNECTED", [rows, w, bias(maker, rng, 12)], [y], "FullyConnectedOptions",
+        version=1 if floats else 9,
     )  # fmt: skip
     return maker.build([x], [y])
 
@@ -158,3 +187,24 @@ def test_networks_on_boards(board: str) -> None:
     (run,) = emulate(rx.compile(module, board=board).built, [{module.main.params[0].name: given}])
     (found,) = run.outputs.values()
     np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["nucleo-l4r5zi", "mps2-an386", "mps3-an547"])
+def test_a_keyword_network_is_no_slower_than_its_float_form(board: str) -> None:
+    """By instructions and by estimated cycles."""
+    given = np.random.default_rng(1).normal(size=(1, 49, 10, 1)).astype(np.float32)
+    runs = []
+    for floats in (True, False):
+        model = ds_cnn(np.random.default_rng(0), floats=floats)
+        module = rx.load(model)
+        project = rx.compile(module, board=board).built
+        cases = calls_of(program_of(project), [{module.main.params[0].name: given}], {})
+        runs += emulate_cases(project, cases, cycles=True)
+        (expected,) = truth(model, [[given]])[0]
+        (found,) = runs[-1].outputs.values()
+        np.testing.assert_allclose(found, expected, atol=5e-3 * np.abs(expected).max())
+    floats_run, bytes_run = runs
+    for part in ("instructions", "cycles_estimated"):
+        assert getattr(bytes_run, part) <= getattr(floats_run, part), part
