@@ -34,6 +34,7 @@ from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.passes import (
     barriers,
     byte_lines,
+    byte_strips,
     byte_sums,
     channels_last,
     column_lanes,
@@ -47,6 +48,7 @@ from relax_aot.scheduling.passes import (
     index_scans,
     narrow_constants,
     online_softmax,
+    ordered_sums,
     partial_sums,
     phases,
     quantized_borders,
@@ -118,7 +120,7 @@ def schedule(
     module = partial_sums.run(fractions.run(module, target), target)
     module = column_lanes.run(module, target)
     module = index_scans.run(function_strips.run(module, target), target)
-    module = float_lines.run(module, target)
+    module = float_lines.run(byte_strips.run(module, target), target)
     module = register_blocks.run(module, target, work)
     if small:
         module = unify_kernels.run(module, target)
@@ -157,7 +159,7 @@ def schedule_contractions(module: Module, target: Target) -> Module:
     if target.rows:
         module = apply_module(module, target, schedule_groups)
     module = quantized_lines.run(quantized_borders.run(module, target), target)
-    module = byte_sums.run(module, target)
+    module = ordered_sums.run(byte_sums.run(module, target), target)
     module = range_lines.run(module, target)
     if target.strategies or target.byte_rows:
         module = apply_module(rounding.run(module, target), target, schedule_integers)

@@ -25,9 +25,6 @@ BOARD = "mps3-an547"
 SCALAR = {
     "raot_quantize_lines": "products next to the middle of two integers are divided",
     "softmax": "a few numbers, looked up in a table",
-    "average_pool": "a quotient of each channel, and floats in the order of the model",
-    "qmean": "a quotient of each channel",
-    "dequantize": "the few floats of the result",
 }
 """Functions with innermost loops without vectors, by a part of the name, and why."""
 LENGTHS = (1, 2, 3, 17, 49, 50, 130, 131)
@@ -107,6 +104,58 @@ def test_innermost_loops_of_shared_models_are_vectors(
     assert not scalar_loops(
         driver.compile_model(str(shared_models / name), BOARD, driver.Options()), tmp_path
     )
+
+
+POOLS = """
+    xq = QuantizeLinear (x, s, z)
+    xd = DequantizeLinear (xq, s, z)
+    fd = DequantizeLinear (w, s, o)
+    c = Conv <pads = [1, 1, 1, 1]> (xd, fd)
+    cq = QuantizeLinear (c, t, z)
+    cd = DequantizeLinear (cq, t, z)
+    windows = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (cd)
+    wq = QuantizeLinear (windows, t, z)
+    blocks = AveragePool <kernel_shape = [4, 4], strides = [4, 4]> (cd)
+    bq = QuantizeLinear (blocks, t, z)
+    vd = DequantizeLinear (v, s, o)
+    wd = DequantizeLinear (wq, t, z)
+    wc = Conv (wd, vd)
+    wy = QuantizeLinear (wc, t, z)
+    bd = DequantizeLinear (bq, t, z)
+    bc = Conv (bd, vd)
+    by = QuantizeLinear (bc, t, z)
+"""
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("channels", [3, 20, 70])
+def test_pools_with_ties_keep_the_bits(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of the means lie in the middle between two results, where the order of the model
+    decides."""
+    rng = np.random.default_rng(channels)
+    one = {"s": 0.0625, "t": 0.3}
+    weights = {name: np.array(value, np.float32) for name, value in one.items()}
+    weights |= {"z": np.array(3, np.int8), "o": np.array(0, np.int8)}
+    weights["w"] = rng.integers(-9, 12, (channels, 2, 3, 3)).astype(np.int8)
+    weights["v"] = rng.integers(-9, 12, (channels, channels, 1, 1)).astype(np.int8)
+    outputs = f"int8[1, {channels}, h, i] wy, int8[1, {channels}, j, k] by"
+    model = model_of(f"pools (float[1, 2, 8, n] x) => ({outputs})", POOLS, weights)
+    options = driver.Options(bounds={"n": (4, 21)})
+    samples = [{"x": rng.normal(size=(1, 2, 8, n)).astype(np.float32)} for n in (4, 9, 16, 21)]
+    built = driver.compile_model(model, BOARD, options)
+    text = built.files[built.units[0]].decode()
+    names = ("raot_sum_columns_f32_s8", "raot_sum_rows_f32_s8", "raot_quantize_lines_s8")
+    assert channels < 8 or all(f"{name}(" in text for name in names)
+    fast = emulate(built, samples)
+    monkeypatch.setattr(
+        "relax_aot.scheduling.schedule", lambda m, target, *_, **__: fma.run(m, target)
+    )
+    plain = emulate(driver.compile_model(model, BOARD, options), samples)
+    for a, b in zip(fast, plain, strict=True):
+        assert a.status == b.status == 0
+        assert {k: v.tobytes() for k, v in a.outputs.items()} == {
+            k: v.tobytes() for k, v in b.outputs.items()
+        }
 
 
 def test_a_scalar_loop_is_found() -> None:

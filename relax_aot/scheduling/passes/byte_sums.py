@@ -2,11 +2,15 @@
 """Sums of bytes, as average pools and means of quantized values add them, by a micro-kernel.
 
 A scalar that only adds bytes, less a literal, in loops that nothing cuts off is read from a buffer
-of sums of the innermost axis of the result. What follows each sum stays as it is.
+of sums of the innermost axis of the result. What follows each sum stays as it is, but for
+divisions by a number: where the range of the sums allows it, they are multiplications and shifts of
+32 bits, of which compilers make vectors (Granlund and Montgomery, Division by invariant integers
+using multiplication, 1994).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -24,9 +28,12 @@ from relax_aot.ir.loops import (
     Lit,
     Load,
     Local,
+    Select,
     Stmt,
     Store,
+    binary,
 )
+from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.apply import apply_module
 from relax_aot.scheduling.contraction import (
@@ -88,6 +95,26 @@ EXAMPLES = (
             kernel @mean(%x: i8[6, n]) -> (%y: i32[6]) scratch (%sums: i32[6]) {
               micro raot_sum_bytes_s8(%sums[0], %x[0, 0]) [6, n, 1, 0, n, 1]
             ...""",
+    ),
+    Example(
+        why="a mean of integers",
+        target="mve",
+        before="""
+            kernel @mean(%x: i8[125, 6]) -> (%y: i8[6]) {
+              for c in 0..6 {
+                local total: i32 = 0:i32
+                for i in 0..125 {
+                  total = (total + cast(%x[i, c], i32, wrap))
+                }
+                %y[c] = cast((total / 125:i32), i8, wrap)
+              }
+            }""",
+        after="""
+            ...
+                local total_0: i32 = ...
+                %y[c_0] = cast((((total_0 * 8389:i32) >> 20:i32) - (total_0 >> 31:i32)), i8, wrap)
+              }
+            }""",
     ),
     Example(
         why="windows that a border cuts off",
@@ -167,10 +194,68 @@ def _emit(found: _Sum, w: Writer) -> None:
                 value = Binary("-", value, _number(count * found.zero))
             value = Binary("+", found.total.value, value)
             declared = [Declare(found.total.local, value)]
+            known: dict[Expr, tuple[int, int]] = {}
+            if count.is_constant and (start := number_of(found.total.value)) is not None:
+                ends = [e - found.zero for e in found.load.dtype.limits]
+                low, high = (start + count.constant * e for e in ends)
+                known[found.total.local] = (min(low, high), max(low, high))
             for one, step in found.counted:
                 added = Binary("+", one.value, _number(count * step))
+                if (number := number_of(added)) is not None:
+                    known[one.local] = (number, number)
                 declared.append(Declare(one.local, added))
-            w.place((*declared, *found.after), {}, {channel.variable: c})
+            after = map_exprs(found.after, lambda expr: _multiplied(expr, known))
+            w.place((*declared, *after), {}, {channel.variable: c})
+
+
+def _multiplied(expr: Expr, known: Mapping[Expr, tuple[int, int]]) -> Expr:
+    """A division of integers of known range by a number, which truncates, without the division."""
+    if not isinstance(expr, Binary) or expr.op != "/" or expr.dtype is not DType.I32:
+        return expr
+    by, range_ = _range(expr.right, known), _range(expr.left, known)
+    if by is None or range_ is None or by[0] != by[1] or by[0] < 1 or range_[0] == range_[1]:
+        return expr
+    divisor, most = by[0], max(abs(end) for end in range_)
+    for shift in range(31):
+        factor = 2**shift // divisor + 1
+        if most * factor >= 2**31:
+            return expr
+        if most * (factor * divisor - 2**shift) < 2**shift:
+            floor = binary(">>", binary("*", expr.left, factor), shift)
+            return binary("-", floor, binary(">>", expr.left, 31))
+    return expr
+
+
+def _range(expr: Expr, known: Mapping[Expr, tuple[int, int]]) -> tuple[int, int] | None:
+    """The lowest and the highest value of an integer; None where these are not known, or may
+    wrap."""
+    if (number := number_of(expr)) is not None:
+        return number, number
+    match expr:
+        case Local():
+            return known.get(expr)
+        case Select(_, left, right):
+            pass
+        case Binary("+" | "-" | "/", left, right):
+            pass
+        case _:
+            return None
+    a, b = _range(left, known), _range(right, known)
+    if a is None or b is None:
+        return None
+    match expr:
+        case Select():
+            found = (min(*a, *b), max(*a, *b))
+        case Binary("+"):
+            found = (a[0] + b[0], a[1] + b[1])
+        case Binary("-"):
+            found = (a[0] - b[1], a[1] - b[0])
+        case _ if min(*a, *b) > 0:  # halves of counts
+            found = (a[0] // b[1], a[1] // b[0])
+        case _:
+            return None
+    low, high = DType.I32.limits
+    return found if low <= found[0] and found[1] <= high else None
 
 
 def _number(dim: Dim) -> Expr:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, dim_max, dim_min, prove_le, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Binary, Expr, For, Index, Select, Store
+from relax_aot.ir.loops import Binary, Expr, For, Index, Load, Select, Store
 from relax_aot.scheduling.apply import apply_module
 from relax_aot.scheduling.contraction import stride
 from relax_aot.scheduling.nest import coefficient_dim, counted_loops
@@ -82,7 +82,7 @@ def match(stmt: For, w: Writer, context: Context) -> Emit | None:
     if found is None or not quantized_lines.is_steady(chosen.otherwise, names):
         return None
     inside = _inside(loops, chosen.condition, w.bounds)
-    if inside is None or found.x.buffer.name == store.buffer.name:
+    if inside is None or not isinstance(found.x, Load) or found.x.buffer.name == store.buffer.name:
         return None
     fill = replace(store, value=chosen.otherwise)
     return lambda: _emit(w, loops, inside, fill, replace(store, value=chosen.then))

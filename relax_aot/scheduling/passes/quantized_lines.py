@@ -118,16 +118,17 @@ def match(stmt: For, w: Writer, context: Context) -> Emit | None:
         return None
     line, load = loops[-1], found.x
     step = stride(store, line.variable)
-    if stride(load, line.variable) != 1 or step is None or not step.is_constant:
+    if not isinstance(load, Load) or stride(load, line.variable) != 1:
+        return None
+    if step is None or not step.is_constant:
         return None
     if not 0 < step.constant <= MOST_APART or load.buffer.name == store.buffer.name:
         return None
-    return lambda: _emit(w, loops, store, found)
+    return lambda: _emit(w, loops, store, found, load)
 
 
-def _emit(w: Writer, loops: list[For], store: Store, found: Quantized) -> None:
+def _emit(w: Writer, loops: list[For], store: Store, found: Quantized, load: Load) -> None:
     *outer, line = loops
-    load = found.x
     inside, count = [line], line.stop
     while outer and follow(load, outer[-1], inside[0]) and follow(store, outer[-1], inside[0]):
         inside.insert(0, outer.pop())
@@ -141,13 +142,18 @@ def _emit(w: Writer, loops: list[For], store: Store, found: Quantized) -> None:
         line_step, x_step = (step_of(place, around.variable) for place in (store, load))
         inside.append(around)
     first: dict[str, Dim] = {loop.variable: ZERO for loop in inside}
-    scale, (name, zero) = _scale(w, found.scale), _zero(w, found.zero, store.buffer.dtype)
+    name, given = operands(w, found, store.buffer.dtype)
     with w.nest(outer):
         w.micro(
-            f"raot_quantize_lines{name}_{suffix_of(store.buffer.dtype)}", out=moved(store, first),
-            x=moved(load, first), scale=scale, zero=zero, lines=lines, count=count,
-            line_step=line_step, x_step=x_step, step=step,
+            name, out=moved(store, first), x=moved(load, first), lines=lines, count=count,
+            line_step=line_step, x_step=x_step, step=step, **given,
         )  # fmt: skip
+
+
+def operands(w: Writer, found: Quantized, dtype: DType) -> tuple[str, dict[str, Load | int]]:
+    """The micro-kernel for lines of bytes, and its scale and zero point, in memory from here on."""
+    scale, (name, zero) = _scale(w, found.scale), _zero(w, found.zero, dtype)
+    return f"raot_quantize_lines{name}_{suffix_of(dtype)}", {"scale": scale, "zero": zero}
 
 
 def _scale(w: Writer, scale: Expr) -> Load:
@@ -173,7 +179,9 @@ def _zero(w: Writer, zero: Expr, dtype: DType) -> tuple[str, Load | int]:
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    x: Load
+    """(x / scale, rounded) + zero, saturated."""
+
+    x: Expr
     scale: Expr
     zero: Expr
 
@@ -182,8 +190,11 @@ def quantized(value: Expr, names: set[str]) -> Quantized | None:
     """The operands of a quantized float. Scale and zero point depend on none of these names."""
     if not isinstance(value, Cast) or value.mode != "saturate" or value.dtype not in BYTES:
         return None
-    match value.value:
-        case Binary("+", Apply("rint", (Binary("/", Load() as x, scale),)), Cast(zero)):
+    inner = value.value
+    if isinstance(inner, Cast) and inner.dtype is DType.I32 and inner.mode == "saturate":
+        inner = inner.value  # which changes nothing: bytes saturate earlier
+    match inner:
+        case Binary("+", Apply("rint", (Binary("/", x, scale),)), Cast(zero)):
             pass
         case _:
             return None
@@ -192,7 +203,7 @@ def quantized(value: Expr, names: set[str]) -> Quantized | None:
         return None
     if isinstance(scale, Lit) and not scale.value > 0:
         return None
-    return Quantized(x, scale, zero) if is_steady(scale, names) else None
+    return None if indexed_by(scale) & names else Quantized(x, scale, zero)
 
 
 def is_steady(expr: Expr, names: set[str]) -> bool:
