@@ -34,6 +34,7 @@ from relax_aot.scheduling.parameters import parameters_of, place_parameters
 from relax_aot.scheduling.passes import (
     barriers,
     byte_lines,
+    byte_peaks,
     byte_strips,
     byte_sums,
     channels_last,
@@ -160,6 +161,7 @@ def schedule_contractions(module: Module, target: Target) -> Module:
         module = apply_module(module, target, schedule_groups)
     module = quantized_lines.run(quantized_borders.run(module, target), target)
     module = ordered_sums.run(byte_sums.run(module, target), target)
+    module = byte_peaks.run(module, target)
     module = range_lines.run(module, target)
     if target.strategies or target.byte_rows:
         module = apply_module(rounding.run(module, target), target, schedule_integers)

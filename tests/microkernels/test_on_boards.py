@@ -19,6 +19,7 @@ from relax_aot.ir.parse import parse
 from relax_aot.ir.unused import without_unused_module
 from relax_aot.microkernels import (
     all_micro_kernels,
+    byte_peaks,
     byte_rows,
     byte_strips,
     convolve,
@@ -49,13 +50,14 @@ BOARDS = {
                    *functions.MICRO_KERNELS, *outside.MICRO_KERNELS,
                    *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS,
                    *byte_rows.MICRO_KERNELS, *multiply_half.MICRO_KERNELS,
-                   *byte_strips.MICRO_KERNELS, *ordered_sums.MICRO_KERNELS),
+                   *byte_strips.MICRO_KERNELS, *ordered_sums.MICRO_KERNELS,
+                   *byte_peaks.MICRO_KERNELS),
     "mps2-an386": (*dsp.MICRO_KERNELS, *dsp_pairs.MICRO_KERNELS,
                    *groups.FLOAT_PRODUCTS, *groups.DOTS["_s16"],
                    *groups.SPLITS, *groups.PART_PRODUCTS,
                    *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS,
                    *rows.MICRO_KERNELS, *byte_rows.MICRO_KERNELS, *multiply_half.MICRO_KERNELS,
-                   *lines.MICRO_KERNELS,
+                   *lines.MICRO_KERNELS, *byte_peaks.MICRO_KERNELS,
                    *(k for k in mve.MICRO_KERNELS if k.header == "quantize_lines.h")),
     "mps2-an500": (*softmax.MICRO_KERNELS, *rows.MICRO_KERNELS, *lines.MICRO_KERNELS,
                    *(k for k in functions.MICRO_KERNELS
