@@ -29,7 +29,8 @@ ORDERS: Parameters = {
           }}""",
     ),
 }
-MICRO_KERNELS = micro_kernels(
+_LANE = _VALUE.replace("c + i * step0 + $j * step1", "c * channel_step + i")
+_SUMS = micro_kernels(
     "ordered_sums.h",
     """channels 1..~9, count0 1..~11, step0 ~channels | 40, count1 1..~4, step1 ~channels | 9,
     zero $zeros, %scale 10000..2000000
@@ -43,3 +44,37 @@ MICRO_KERNELS = micro_kernels(
     }""",
     BYTES, ORDERS, struct="raot_ordered_sums",
 )  # fmt: skip
+
+_LANES = micro_kernels(
+    "ordered_sums.h",
+    """channels 1..~5, channel_step ~count | 40, count 0..~23, zero $zeros, %scale 10000..2000000
+    kernel @raot_sum_lanes_f32_$S(
+      %image: $T[span(channels * channel_step, count * 1)], %scale: f32[1]
+    ) -> (%sums: f32[channels]) {
+      for c in 0..channels {
+        $lanes
+        local total: f32 = ((lane0 + lane2) + (lane1 + lane3))
+        for r in 0..count - count // 4 * 4 {
+          let i = count // 4 * 4 + r
+          $value
+          total = (total + value)
+        }
+        %sums[c] = total
+      }
+    }""",
+    BYTES,
+    {
+        "value": _LANE,
+        "lanes": "\n".join(
+            f"""local lane{k}: f32 = 0.0:f32
+        for t in 0..count // 4 {{
+          let i = 4 * t + {k}
+          {_LANE}
+          lane{k} = (lane{k} + value)
+        }}"""
+            for k in range(4)
+        ),
+    },
+    struct="raot_ordered_lanes",
+)
+MICRO_KERNELS = (*_SUMS, *_LANES)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from relax_aot import driver
@@ -156,6 +157,34 @@ def test_pools_with_ties_keep_the_bits(channels: int, monkeypatch: pytest.Monkey
         assert {k: v.tobytes() for k, v in a.outputs.items()} == {
             k: v.tobytes() for k, v in b.outputs.items()
         }
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_means_with_ties_are_those_of_onnx_runtime(dtype: str) -> None:
+    """Four sums of every fourth element, with and without others left over."""
+    text = """
+        xd = DequantizeLinear (x, s, z)
+        mean = GlobalAveragePool (xd)
+        y = QuantizeLinear (mean, s, z)
+    """
+    weights = {"s": np.array(0.3, np.float32), "z": np.array(3, dtype)}
+    model = model_of(f"m ({dtype}[2, 5, 3, n] x) => ({dtype}[2, 5, 1, 1] y)", text, weights)
+    built = driver.compile_model(model, BOARD, driver.Options(bounds={"n": (1, 40)}))
+    suffix = "s8" if dtype == "int8" else "u8"
+    assert f"raot_sum_lanes_f32_{suffix}(" in built.files[built.units[0]].decode()
+    rng, info = np.random.default_rng(0), np.iinfo(dtype)
+    samples = [
+        {"x": rng.integers(info.min, info.max + 1, (2, 5, 3, n)).astype(dtype)}
+        for n in (1, 2, 3, 4, 8, 13, 39, 40)
+    ]
+    floats = onnxruntime.SessionOptions()
+    floats.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), floats)
+    for sample, run in zip(samples, emulate(built, samples), strict=True):
+        (right,) = session.run(None, sample)
+        assert run.status == 0
+        np.testing.assert_array_equal(run.outputs["y"], right)
 
 
 def test_a_scalar_loop_is_found() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relax_aot.ir.dims import ONE, ZERO
+from relax_aot.ir.dims import ONE, ZERO, Dim
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import (
@@ -47,7 +47,7 @@ from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.writer import Writer
 
 LEAST = 4
-"""Channels; of fewer, a vector would be empty for the most part."""
+"""Contiguous elements; of fewer, a vector would be empty for the most part."""
 MOST_SUMS = 512
 EXAMPLES = (
     Example(
@@ -97,6 +97,44 @@ EXAMPLES = (
             ...""",
     ),
     Example(
+        why="four sums of a row",
+        target="mve",
+        before="""
+            symbol n in 1..99
+            kernel @mean(%x: i8[20, n]) -> (%y: f32[20]) {
+              for c in 0..20 {
+                local lane0: f32 = 0.0:f32
+                local lane1: f32 = 0.0:f32
+                local lane2: f32 = 0.0:f32
+                local lane3: f32 = 0.0:f32
+                for i in 0..n // 4 {
+                  local a: f32 = (cast((cast(%x[c, 4*i], i32, wrap) - 3:i32), f32, wrap)
+                    * 0.5:f32)
+                  lane0 = (lane0 + a)
+                  local b: f32 = (cast((cast(%x[c, 4*i + 1], i32, wrap) - 3:i32), f32, wrap)
+                    * 0.5:f32)
+                  lane1 = (lane1 + b)
+                  local d: f32 = (cast((cast(%x[c, 4*i + 2], i32, wrap) - 3:i32), f32, wrap)
+                    * 0.5:f32)
+                  lane2 = (lane2 + d)
+                  local e: f32 = (cast((cast(%x[c, 4*i + 3], i32, wrap) - 3:i32), f32, wrap)
+                    * 0.5:f32)
+                  lane3 = (lane3 + e)
+                }
+                local total: f32 = ((lane0 + lane2) + (lane1 + lane3))
+                for i in 4*(n // 4)..n {
+                  local f: f32 = (cast((cast(%x[c, i], i32, wrap) - 3:i32), f32, wrap) * 0.5:f32)
+                  total = (total + f)
+                }
+                %y[c] = (total * 0.25:f32)
+              }
+            }""",
+        after="""
+            ...
+              micro raot_sum_lanes_f32_s8(%sums[0], %x[0, 0], ...) [20, n, n, 3]
+            ...""",
+    ),
+    Example(
         why="channels that are not contiguous",
         target="mve",
         before="""
@@ -142,42 +180,48 @@ def match(stmt: For, w: Writer, context: Context) -> Emit | None:
     nest = nest_of(stmt, w.bounds)
     if nest is None or not nest.loops or len(nest.free) < len(nest.loops):
         return None
-    found = _rows(nest.leaf) or _columns(nest.leaf)
+    found = _rows(nest.leaf) or _columns(nest.leaf) or _lanes(nest.leaf)
     if found is None or context.lean:
         return None
     load, places = found.value.load, (*nest.loops, *found.loops)
-    contiguous = [loop for loop in nest.loops if stride(load, loop.variable) == 1]
-    if not contiguous or any(stride(load, loop.variable) is None for loop in places):
+    if any(loop.start != 0 or stride(load, loop.variable) is None for loop in places):
         return None
-    channel, inner = contiguous[-1], {loop.variable for loop in places}
-    if any(loop.start != 0 for loop in places) or symbols_of(*found.loops) & inner:
+    lanes = found.order == "lanes"
+    elements = [loop for loop in (found.loops if lanes else nest.loops)
+                if stride(load, loop.variable) == 1]  # fmt: skip
+    if not elements or greatest(elements[-1].stop, w.bounds) < LEAST:
         return None
-    if not LEAST <= greatest(channel.stop, w.bounds) <= MOST_SUMS:
+    channel = nest.loops[-1] if lanes else elements[-1]
+    if symbols_of(*found.loops) & {loop.variable for loop in places}:
         return None
-    if symbols_of(*nest.loops) - set(w.bounds):
-        return None  # also where the extent of one depends on another
+    if greatest(channel.stop, w.bounds) > MOST_SUMS or symbols_of(*nest.loops) - set(w.bounds):
+        return None
     outer = [loop for loop in nest.loops if loop != channel]
     return lambda: _emit(outer, channel, found, w)
 
 
 def _emit(outer: Sequence[For], channel: For, found: _Sums, w: Writer) -> None:
     """The loops are free, so that the one over channels may be the innermost."""
-    value, load = found.value, found.value.load
+    value, load, c = found.value, found.value.load, channel.variable
     sums = w.buffer("sums", DType.F32, channel.stop)
     scales = Buffer(w.fresh("sum_scale"), DType.F32, (ONE,))
     w.constant(Packed(scales, lambda _: np.array([value.scale], np.float32)))
     pairs = [(loop.extent, step_of(load, loop.variable)) for loop in found.loops]
-    ((count0, step0), (count1, step1)) = [*pairs, (ONE, ZERO)][:2]
+    sizes: dict[str, Dim]
+    if found.order == "lanes":
+        sizes = {"channel_step": step_of(load, c), "count": pairs[0][0]}
+    else:
+        ((count0, step0), (count1, step1)) = [*pairs, (ONE, ZERO)][:2]
+        sizes = {"count0": count0, "step0": step0, "count1": count1, "step1": step1}
     with w.nest(outer):
-        begin = {loop.variable: loop.start for loop in found.loops}
+        first = {loop.variable: loop.start for loop in (*found.loops, channel)}
         w.micro(
             f"raot_sum_{found.order}_f32_{suffix_of(load.dtype)}", sums=sums,
-            image=moved(load, {**begin, channel.variable: ZERO}), scale=scales,
-            channels=channel.stop, count0=count0, step0=step0, count1=count1, step1=step1,
-            zero=value.zero,
+            image=moved(load, first), scale=scales, channels=channel.stop, zero=value.zero,
+            **sizes,
         )  # fmt: skip
-        with w.range(channel.variable, channel.stop) as c:
-            w.place(found.after, {found.total: Load(sums, (c,))}, {channel.variable: c})
+        with w.range(c, channel.stop) as at:
+            w.place(found.after, {found.total: Load(sums, (at,))}, {c: at})
 
 
 def _rows(leaf: Sequence[Stmt]) -> _Sums | None:
@@ -204,6 +248,52 @@ def _columns(leaf: Sequence[Stmt]) -> _Sums | None:
     if value is None or len(loops) != 1 or inside[1] != last:
         return None
     return _Sums("columns", total, value, (*loops, across), tuple(rest[1:]))
+
+
+def _lanes(leaf: Sequence[Stmt]) -> _Sums | None:
+    """Sums of every fourth element, and of what is left over."""
+    lanes: list[Local] = []
+    rest = leaf
+    while len(lanes) < 4:
+        lane, rest = _begun(rest)
+        if lane is None:
+            return None
+        lanes.append(lane)
+    if len(rest) < 3 or not isinstance(rest[0], For) or not isinstance(rest[1], Declare):
+        return None
+    blocks, joined, *after = rest
+    assert isinstance(blocks, For) and isinstance(joined, Declare)
+    pairs = [Binary("+", lanes[a], lanes[b]) for a, b in ((0, 2), (1, 3))]
+    if joined.value != Binary("+", pairs[0], pairs[1]) or len(blocks.body) != 8:
+        return None
+    values = [_added(blocks.body[2 * k : 2 * k + 2], lane) for k, lane in enumerate(lanes)]
+    first = values[0]
+    if first is None or blocks.start != 0:
+        return None
+    start = first.load.index[-1] - 4 * Dim.of(blocks.variable)
+    if any(value != _moved(first, first.load.index[-1] + k) for k, value in enumerate(values)):
+        return None
+    match after:
+        case (For() as loop, *after):
+            end, place, left = loop.stop, start + Dim.of(loop.variable), loop.body
+            if loop.start != 4 * blocks.stop:
+                return None
+        case (Declare() as named, Assign() as added, *after):
+            end, place, left = 4 * blocks.stop + 1, start + 4 * blocks.stop, (named, added)
+        case _:
+            return None
+    fits = _added(left, joined.local) == _moved(first, place) and blocks.stop == end // 4
+    if not fits or start.symbols & {blocks.variable} or not _plain(after):
+        return None
+    one = For(blocks.variable, ZERO, end, ())
+    value = _moved(first, start + Dim.of(one.variable))
+    return _Sums("lanes", joined.local, value, (one,), tuple(after))
+
+
+def _moved(value: _Value, last: Dim) -> _Value:
+    """The value at another place of the last axis."""
+    load = value.load
+    return replace(value, load=Load(load.buffer, (*load.index[:-1], last)))
 
 
 def _begun(body: Sequence[Stmt]) -> tuple[Local | None, Sequence[Stmt]]:
