@@ -86,8 +86,8 @@ def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     """The sides, of which one keeps no addresses from one half to the other where registers do not
     hold them: the left one where those of the right one differ from step to step, the right one of
     known sums where vectors are short and many, or where a thread copies more than a few, and the
-    last part is no whole one or steps are neighbors in this factor alone. Few neighbors copy the
-    shortest vectors of lines, which takes fewer addresses, where those of steps take more.
+    last part is no whole one or steps are neighbors in this factor alone. Few neighbors copy
+    short vectors of lines, which takes fewer addresses, where those of steps take more.
     Of bytes, the right one keeps none. `copies`: vectors of both factors that a thread copies."""
     left, right = sides
     steps = left.product.steps
@@ -97,7 +97,7 @@ def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     known = total.is_constant
     ends = known and total.constant > UNROLLED * left.steps and total.constant % left.steps != 0
     crowded = copies > MOST_COPIES and not short and (ends or (right.rows and not left.rows))
-    least = left.rows and not right.rows and left.vector == 2
+    least = left.rows and not right.rows and left.vector <= 4
     left = replace(left, steady=True, sector=left.sector // (2 if least else 1))
     kept = short or (step is not None and step.is_constant)
     kept_right = left.kind.is_half and not (crowded or (short and many and known))
