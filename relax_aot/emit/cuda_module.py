@@ -154,7 +154,7 @@ def device_sources(
 ) -> tuple[DeviceSource, ...]:
     """One text for several runs: each source has all functions, and the launches of its run.
     Launches that are the same share a function. No function has a name in `taken`; of those in
-    `roomy`, a processor holds one block less, so that threads have more registers."""
+    `roomy`, a processor holds a quarter fewer, so that threads have more registers."""
     made = _Made(Names([*WORDS, *taken]), roomy)
     found, micro = [], set[str]()
     for unit in units:
@@ -223,7 +223,9 @@ class _Made:
             c_text = named.get(one.given, {}).get(one.name, one.name)
             texts.append(f"{one.type}{space}{'__restrict__ ' * alone}{c_text}")
         resident = RESIDENT if array_registers(own) <= ARRAYS else RESIDENT // 2
-        blocks = max(1, resident // launch.threads - (c_name in self._roomy))
+        most = resident // launch.threads
+        fewer = max(1, most // 4) if c_name in self._roomy else 0
+        blocks = max(1, most - fewer)
         signature = (
             f'extern "C" __global__ void __launch_bounds__({launch.threads}, {blocks})'
             f" {c_name}({', '.join(texts)})"

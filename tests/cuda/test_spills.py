@@ -114,6 +114,19 @@ def test_convolutions_of_any_form_spill_nothing(
 
 
 @pytest.mark.slow
+def test_blocks_of_one_warp_that_spill_have_more_registers() -> None:
+    """For which compilers want several blocks less."""
+    model = convolution(TensorProto.FLOAT16, (3, 24, 3, 1, 1), "Conv")
+    made = rx.compile(
+        model, name="net", board="cuda-sm90", emit="cuda-source",
+        bounds={"n": (1, 4), "h": (8, 32), "w": (8, 32)},
+    ).built  # fmt: skip
+    text = made.files["net.cu"].decode()
+    assert "__launch_bounds__(32, 12)" in text
+    assert spilled(text, "net", 90, 12) == {}
+
+
+@pytest.mark.slow
 def test_the_source_alone_is_that_of_the_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where compilers said what spills: three blocks of 256 threads do, and two are left."""
     monkeypatch.setattr(cuda_module, "RESIDENT", 768)
