@@ -26,6 +26,7 @@ from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import HostModel, StatusError, build_library
 from relax_aot.verify.library import Library
 from tests.frontends.tflite_models import Maker, truth
+from tests.models.onnx_text import model_of
 from tests.models.trainings import MANNERS, samples, trained
 from tests.models.trainings import network as network_of
 from tests.transforms.qdq import Qdq, unoptimized
@@ -328,3 +329,27 @@ def test_a_training_that_needs_other_code_is_refused() -> None:
     block = block_of(other).ljust(len(block_of(code)), b"\0")
     with pytest.raises(StatusError, match="net_init ended with RAOT_ERR_WEIGHTS"):
         with_block(code, block)(x0=np.zeros((1, 4, 7, 7), np.int8))
+
+
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("rank", [3, 4])
+def test_means_keep_their_code(board: str, rank: int) -> None:
+    """Whatever their zero points are: sums of integers, and of floats in an order."""
+    sizes = ", ".join(["8"] * (rank - 2))
+    text = """
+        xd = DequantizeLinear (x, s, z)
+        mean = GlobalAveragePool (xd)
+        y = QuantizeLinear (mean, t, z)
+    """
+    signature = f"m (int8[1, 20, {sizes}] x) => (int8[1, 20, {', '.join(['1'] * (rank - 2))}] y)"
+    first, *others = (
+        driver.compile_model(
+            model_of(
+                signature, text,
+                {"s": np.array(s, np.float32), "t": np.array(1.1 * s, np.float32),
+                 "z": np.array(z, np.int8)},
+            ), board, OPTIONS,
+        ) for z, s in ((3, 0.05), (-7, 0.03), (0, 0.05))
+    )  # fmt: skip
+    for other in others:
+        assert_same_code(first, other)

@@ -33,6 +33,7 @@ from relax_aot.ir.loops import (
     Store,
     binary,
 )
+from relax_aot.ir.parameters import Parameter
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.apply import apply_module
@@ -195,14 +196,16 @@ def _emit(found: _Sum, w: Writer) -> None:
             value = Binary("+", found.total.value, value)
             declared = [Declare(found.total.local, value)]
             known: dict[Expr, tuple[int, int]] = {}
-            if count.is_constant and (start := number_of(found.total.value)) is not None:
-                ends = [e - found.zero for e in found.load.dtype.limits]
-                low, high = (start + count.constant * e for e in ends)
-                known[found.total.local] = (min(low, high), max(low, high))
+            if count.is_constant and (begun := _number_range(found.total.value)) is not None:
+                (low, high), ends = _ends(found.zero), found.load.dtype.limits
+                known[found.total.local] = (
+                    begun[0] + count.constant * (ends[0] - high),
+                    begun[1] + count.constant * (ends[1] - low),
+                )
             for one, step in found.counted:
                 added = Binary("+", one.value, _number(count * step))
-                if (number := number_of(added)) is not None:
-                    known[one.local] = (number, number)
+                if (range_ := _number_range(added)) is not None:
+                    known[one.local] = range_
                 declared.append(Declare(one.local, added))
             after = map_exprs(found.after, lambda expr: _multiplied(expr, known))
             w.place((*declared, *after), {}, {channel.variable: c})
@@ -226,11 +229,21 @@ def _multiplied(expr: Expr, known: Mapping[Expr, tuple[int, int]]) -> Expr:
     return expr
 
 
+def _ends(number: int) -> tuple[int, int]:
+    """The range of a number, of which a parameter is any."""
+    return number.range if isinstance(number, Parameter) else (number, number)
+
+
+def _number_range(expr: Expr) -> tuple[int, int] | None:
+    number = number_of(expr)
+    return None if number is None else _ends(number)
+
+
 def _range(expr: Expr, known: Mapping[Expr, tuple[int, int]]) -> tuple[int, int] | None:
     """The lowest and the highest value of an integer; None where these are not known, or may
     wrap."""
-    if (number := number_of(expr)) is not None:
-        return number, number
+    if (found := _number_range(expr)) is not None:
+        return found
     match expr:
         case Local():
             return known.get(expr)
