@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,15 @@ from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.parse import parse
 from relax_aot.microkernels import all_micro_kernels
 from relax_aot.project import Project
+from relax_aot.scheduling.devices.matrix_units import Tile, matrix_product
+from relax_aot.scheduling.targets import cuda_mma
 from relax_aot.verify.job import Job, run_job
 from tests.cuda.emulated import Emulated
 from tests.cuda.shim import Job as Run
 from tests.cuda.shim import Shim
 from tests.cuda.test_host import OK
+from tests.scheduling.devices.kernels import device_form, inputs
+from tests.scheduling.devices.test_matrix_units import TILES, whole
 
 pytestmark = pytest.mark.slow
 Array = NDArray[np.float32]
@@ -185,6 +190,38 @@ def test_instructions_do_what_they_mean(order: str, tmp_path: Path) -> None:
         real = product(x, w, short=True)
         np.testing.assert_allclose(meant[0], real, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(meant[1], some * (np.arange(4) < job.sizes["n"]))
+
+
+LENGTHS = """
+    symbol n in 1..70
+    symbol k in 0..20
+    symbol m in 1..20
+    kernel @dot(%x: f32[n, 4*k], %w: f32[SHAPE]) -> (%y: f32[n, 4*m]) {
+      for i in 0..n {
+        for j in 0..4*m {
+          local sum: f32 = 0.0:f32
+          for d in 0..4*k {
+            sum = fma(%x[i, d], %w[AXES], sum)
+          }
+          %y[i, j] = sum
+        }
+      }
+    }"""
+
+
+@pytest.mark.parametrize(("shape", "axes"), [("4*k, 4*m", "d, j"), ("4*m, 4*k", "j, d")])
+def test_sums_of_dynamic_lengths_are_those_of_plain_loops(shape: str, axes: str) -> None:
+    """Whole numbers are exact in every order."""
+    text = LENGTHS.replace("SHAPE", shape).replace("AXES", axes)
+    target = replace(cuda_mma.TARGET, tf32=True)
+    small = replace(TILES, narrow=Tile(32, 32, 32, (2, 1)), rounding=Tile(32, 16, 32, (1, 1)))
+    plain, device, _ = device_form(text, partial(matrix_product, tiles=small), target=target)
+    assert device is not None
+    for sizes in ({"n": 1, "k": 1, "m": 1}, {"n": 33, "k": 9, "m": 11}, {"n": 70, "k": 20, "m": 20},
+                  {"n": 5, "k": 0, "m": 3}, {"n": 40, "k": 13, "m": 4}):  # fmt: skip
+        data = [whole(one) for one in inputs(plain, sizes)]
+        (wanted,), (found,) = (run_kernel(one, data, sizes) for one in (plain, device))
+        np.testing.assert_array_equal(found, wanted)
 
 
 REFUSED = {
