@@ -15,7 +15,7 @@ from typing import Any
 from relax_aot.inference import value_ranges
 from relax_aot.inference.broadcasting import stretched_shapes
 from relax_aot.inference.folding import Values
-from relax_aot.inference.sizes import Shared, UnboundedSize
+from relax_aot.inference.sizes import Shared, SizeError, UnboundedSize
 from relax_aot.ir.dims import (
     Dim,
     interval,
@@ -63,6 +63,9 @@ class FunctionBuilder(Values):
             *(a.type if a is not None else None for a in args), **attrs
         ):
             self.require(condition, origin)
+        for result in types:
+            if any(size.is_constant and size.constant < 0 for size in result.shape):
+                raise SizeError(f"{op} needs sizes of 0 or more, its result would be {result}")
         folded = self._fold(op, args, attrs, types, name or op)
         if folded is not None:
             return folded

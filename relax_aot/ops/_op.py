@@ -26,6 +26,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -300,6 +301,18 @@ def may_equal(left: Dim | int, right: Dim | int) -> bool:
 
 def must_not_exceed(left: Dim | int, right: Dim | int, why: str = "") -> Condition:
     return Condition("<=", Dim.of(left), Dim.of(right), why)
+
+
+def not_negative(*names: str) -> Callable[..., list[Condition]]:
+    """The conditions of an op whose attributes `names` are sizes of its result, or lists of them:
+    shape arithmetic may give a negative number."""
+
+    def conditions(*_types: TensorType | None, **attrs: Any) -> list[Condition]:
+        given = [attrs[name] for name in names]
+        lists = [(value,) if isinstance(value, int | Dim) else value for value in given]
+        return [must_not_exceed(0, size, "a size of the result") for size in chain(*lists)]
+
+    return conditions
 
 
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:

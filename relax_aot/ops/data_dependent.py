@@ -23,6 +23,7 @@ from relax_aot.ops._op import (
     Sample,
     may_equal,
     must_equal,
+    not_negative,
     require,
 )
 
@@ -81,6 +82,7 @@ PLACES = Op(
     _places_lower,
     lambda x, *, count: np.array(np.nonzero(x), np.int64).reshape(x.ndim, -1),
     _places_samples,
+    conditions=not_negative("count"),
     former=("nonzero_places",),
 )
 

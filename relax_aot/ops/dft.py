@@ -338,6 +338,7 @@ def _frame_conditions(
     return [
         must_not_exceed(Dim.of(length), x.shape[1], "a frame of a signal"),
         must_not_exceed(1, Dim.of(step), "a step between frames"),
+        must_not_exceed(0, Dim.of(length), "a frame"),
         *must_fit(window, (length,), "the window of a frame"),
     ]
 

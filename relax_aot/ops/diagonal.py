@@ -14,7 +14,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Index, Select, as_expr, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, not_negative, require
 
 
 def _trilu_type(
@@ -143,5 +143,13 @@ OPS = (
         any_type=True,
     ),
     Op("trilu", _trilu_type, _trilu_lower, _trilu_reference, _trilu_samples, traits=Trait.EXACT),
-    Op("eye", _eye_type, _eye_lower, _eye_reference, _eye_samples, traits=Trait.EXACT),
+    Op(
+        "eye",
+        _eye_type,
+        _eye_lower,
+        _eye_reference,
+        _eye_samples,
+        conditions=not_negative("rows", "columns"),
+        traits=Trait.EXACT,
+    ),
 )

@@ -11,7 +11,7 @@ from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer, Cast, Index, Load, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, is_float, require
+from relax_aot.ops._op import Array, Op, Sample, is_float, not_negative, require
 from relax_aot.ops._ranges import steps
 from relax_aot.ops._size_lists import (
     ZERO,
@@ -97,6 +97,7 @@ FROM = Op(
         Sample((np.array(3), np.array(-2)), {"length": 5}, sizes=("length",)),
         Sample((np.array(0.5, np.float32), np.array(0.25, np.float32)), {"length": 4}),
     ],
+    conditions=not_negative("length"),
 )
 
 OPS = (RANGE, FROM)

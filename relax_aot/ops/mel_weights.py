@@ -14,9 +14,10 @@ import numpy as np
 
 from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
+from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, require
+from relax_aot.ops._op import Array, Op, Sample, not_negative, require
 
 PER_DECADE, CORNER = 2595.0, 700.0
 """mel = 2595 log10(1 + hertz / 700)"""
@@ -36,6 +37,10 @@ def deduce(
     edges = low.dtype is high.dtype is WIDE
     require(whole and edges, f"mel_weights of {length}, {rate}, {low}, {high}")
     return TensorType(WIDE, (Dim.of(attrs.rows), Dim.of(attrs.bins)))
+
+
+def conditions(attrs: Mel, *_types: TensorType) -> list[Condition]:
+    return not_negative("rows", "bins")(rows=attrs.rows, bins=attrs.bins)
 
 
 def lower(
@@ -109,4 +114,4 @@ def samples(rng: np.random.Generator) -> list[Sample]:
     ]
 
 
-OP = Op("mel_weights", deduce, lower, reference, samples, record=Mel)
+OP = Op("mel_weights", deduce, lower, reference, samples, conditions=conditions, record=Mel)

@@ -25,6 +25,7 @@ from relax_aot.ops._op import (
     must_not_exceed,
     must_stretch,
     normal_axis,
+    not_negative,
     plainly,
     require,
     stretched,
@@ -181,6 +182,7 @@ TILE_TO = Op(
         x, [int(n) // max(m, 1) for n, m in zip(shape, x.shape, strict=True)]
     ),
     lambda rng: [Sample((_counting(2, 3),), {"shape": (6, 9)}, sizes=("shape",))],
+    conditions=not_negative("shape"),
     traits=Trait.MOVES,
 )
 
@@ -425,13 +427,16 @@ def _pad_reference(
     x: Array, value: Array | None = None, *, before: Sizes, after: Sizes, mode: str
 ) -> Array:
     widths = [(int(a), int(b)) for a, b in zip(before, after, strict=True)]
-    cut = tuple(
-        slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(widths, x.shape, strict=True)
-    )
     positive = [(max(a, 0), max(b, 0)) for a, b in widths]
     if mode == "constant":
         fill = x.dtype.type(0) if value is None else value.reshape(())
-        return np.pad(x[cut], positive, constant_values=fill)
+        # Cut behind padding: a side may lose more than x has there.
+        padded = np.pad(x, positive, constant_values=fill)
+        ends = zip(widths, padded.shape, strict=True)
+        return padded[tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in ends)]
+    cut = tuple(
+        slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(widths, x.shape, strict=True)
+    )
     return np.pad(x[cut], positive, mode=mode)  # type: ignore[call-overload, no-any-return]
 
 
@@ -446,6 +451,7 @@ PAD = Op(
         Sample((_counting(3, 5), np.array(7, np.float32)),
                {"before": (0, 2), "after": (0, 0), "mode": "constant"}),
         Sample((_counting(3, 5),), {"before": (-1, 2), "after": (1, -2), "mode": "constant"}),
+        Sample((_counting(3, 5),), {"before": (4, -6), "after": (-5, 3), "mode": "constant"}),
         Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 4), "mode": "reflect"}),
         Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 6), "mode": "edge"}),
         Sample((_counting(3, 5),), {"before": (2, 1), "after": (1, 4), "mode": "wrap"}),

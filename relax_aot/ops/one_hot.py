@@ -14,7 +14,16 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Index, Lit, Select, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, Trait, must_equal, normal_axis, require
+from relax_aot.ops._op import (
+    Array,
+    Op,
+    Sample,
+    Trait,
+    must_equal,
+    must_not_exceed,
+    normal_axis,
+    require,
+)
 
 
 def deduce(
@@ -29,7 +38,10 @@ def deduce(
 def conditions(
     indices: TensorType, values: TensorType, *, depth: int | Dim, axis: int = -1
 ) -> list[Condition]:
-    return [must_equal(values.shape[0], 2, "one_hot: values for off and on")]
+    return [
+        must_equal(values.shape[0], 2, "one_hot: values for off and on"),
+        must_not_exceed(0, depth, "one_hot: depth"),
+    ]
 
 
 def lower(

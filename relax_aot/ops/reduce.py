@@ -28,7 +28,16 @@ from relax_aot.ir.loops import (
     binary,
 )
 from relax_aot.ir.types import DType, Shape, TensorType
-from relax_aot.ops._op import Array, Op, Sample, is_float, must_not_exceed, normal_axis, require
+from relax_aot.ops._op import (
+    Array,
+    Op,
+    Sample,
+    is_float,
+    must_not_exceed,
+    normal_axis,
+    not_negative,
+    require,
+)
 
 KINDS = (
     "sum", "mean", "max", "min", "prod", "l1", "l2", "log_sum", "log_sum_exp", "sum_square",
@@ -222,6 +231,7 @@ REDUCE_TO = Op(
     _to_lower,
     _to_reference,
     _to_samples,
+    conditions=not_negative("shape"),
     values={"kind": KINDS},
     exact_where=_exact_where,
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relax_aot.inference.build import FunctionBuilder
-from relax_aot.inference.sizes import Shared
+from relax_aot.inference.sizes import Shared, SizeError
 from relax_aot.ir.graph import Symbol, Var
 from relax_aot.ir.types import DType, TensorType, shape_of
 from relax_aot.transforms import fold_constants
@@ -33,6 +33,13 @@ def test_an_integer_that_cannot_wrap_is_known() -> None:
     builder, size = with_size(40_000)
     narrow = builder.call("cast", size, to=DType.I32, saturate=False)[0]
     assert builder.dims(builder.call("mul", narrow, narrow)[0]) is not None
+
+
+def test_a_negative_size_is_named() -> None:
+    builder = FunctionBuilder()
+    row = builder.constant("row", np.zeros((1, 3), np.float32))
+    with pytest.raises(SizeError, match=r"expand needs sizes of 0 or more.*f32\[-3, 3\]"):
+        builder.call("expand", row, shape=(-3, 3))
 
 
 @pytest.mark.parametrize("index", [3, -4])

@@ -13,7 +13,7 @@ import pytest
 
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Condition
-from relax_aot.ir.types import TensorType
+from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import Array, ShapeError
 from relax_aot.verify.compare import Tolerance, compare
@@ -66,6 +66,37 @@ def test_conditions_hold_for_what_the_reference_accepts(op: str) -> None:
     for case in BY_OP[op]:
         broken = [str(c) for c in case.conditions if not holds(c, case.sizes)]
         assert not broken, (case.name, broken)
+
+
+def with_size(value: Any, size: Dim) -> list[Any]:
+    """A size of an attribute, or each size of a list of them, replaced."""
+    if not isinstance(value, tuple):
+        return [size]
+    return [(*value[:at], size, *value[at + 1 :]) for at in range(len(value))]
+
+
+@pytest.mark.parametrize("op", BY_OP)
+def test_conditions_refuse_negative_sizes(op: str) -> None:
+    """Shape arithmetic may give -1 or less, whatever attribute takes the number."""
+    record = all_ops()[op]
+    for sample in record.samples(np.random.default_rng(0)):
+        shapes = [a if a is None else tuple(map(Dim.of, a.shape)) for a in sample.args]
+        types = [
+            None if a is None or shape is None else TensorType(DType.of(a.dtype), shape)
+            for a, shape in zip(sample.args, shapes, strict=True)
+        ]
+        for name in sample.sizes:
+            for value in with_size(sample.attrs[name], Dim.of("d")):
+                attrs = {**sample.attrs, name: value}
+                try:
+                    deduced = record.deduce(*types, **attrs)
+                    results = deduced if isinstance(deduced, tuple) else (deduced,)
+                    found = list(record.conditions(*types, **attrs))
+                except ShapeError:
+                    continue
+                for d in (-1, -20):
+                    sizes = [s for t in results for s in t.shape if s.evaluate({"d": d}) < 0]
+                    assert not sizes or not all(holds(c, {"d": d}) for c in found), (attrs, sizes)
 
 
 @pytest.mark.slow
