@@ -153,6 +153,23 @@ def integers() -> onnx.ModelProto:
     )
 
 
+def quantized_pools() -> onnx.ModelProto:
+    """Maxima of bytes, and means whose ties the order of sums decides, or none."""
+    return model_of(
+        "pools (int8[1, 5, 3, 5] x)"
+        " => (int8[1, 5, 2, 3] a, int8[1, 5, 1, 1] b, int8[1, 5, 1, 1] c)",
+        """
+        a = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x)
+        d = DequantizeLinear (x, s, z)
+        m = GlobalAveragePool (d)
+        b = QuantizeLinear (m, s, z)
+        c = QuantizeLinear (m, t, z)
+        """,
+        {"s": np.array(0.3, np.float32), "t": np.array(0.6, np.float32),
+         "z": np.array(3, np.int8)},
+    )  # fmt: skip
+
+
 def _quantized_gru() -> Options:
     rng, sizes = np.random.default_rng(1), {"x": (4, 5, 1, 5), "start": (4, 1, 1, 7)}
     samples = {name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()}
@@ -167,6 +184,7 @@ def _options(**bounds: tuple[int, int]) -> Options:
 
 FURTHER = {
     "quantized_gru": Proven(gru, _quantized_gru()),
+    "quantized_pools": Proven(quantized_pools, Options(name="quantized_pools")),
     "causal_codes": Proven(causal_codes, _options(n=(1, 40))),
     "quantized_depthwise": Proven(quantized_depthwise, _options()),
     "both_ways": Proven(both_ways, _options(n=(1, 16), batch=(1, 2))),

@@ -157,7 +157,7 @@ def test_no_alarm_with_replaceable_weights(name: str, request: pytest.FixtureReq
             ("quantized", "quantized_cnn", "causal_codes"), ("microbit", "mps2-an386", "mps3-an547")
         ),
         ("quantized_depthwise", "mps3-an547"),
-        *product(("quantized_gru",), ("mps2-an386", "mps3-an547")),
+        *product(("quantized_gru", "quantized_pools"), ("mps2-an386", "mps3-an547")),
     ],
 )
 def test_no_alarm_on_boards(name: str, board: str) -> None:

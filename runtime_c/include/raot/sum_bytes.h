@@ -188,9 +188,12 @@ RAOT_SUM_BYTES_FORM(u8, uint8_t, uint16x8_t, u, uint32_t)
 #define RAOT_SUM_BYTES(suffix) RAOT_SUM_BYTES_APART(0)
 #endif
 #define RAOT_SUM_BYTES_APART(FIRST)                                     \
+    /*@ loop unroll 4096; */                                            \
     for (int32_t c = FIRST; c < channels; c++) {                        \
         int32_t sum = 0;                                                \
+        /*@ loop unroll 4096; */                                        \
         for (int32_t i = 0; i < count0; i++) {                          \
+            /*@ loop unroll 4096; */                                    \
             for (int32_t j = 0; j < count1; j++) {                      \
                 sum += image[c * channel_step + i * step0 + j * step1]; \
             }                                                           \
