@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper, parser
 
+import relax_aot as rx
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.evaluation.interpret import run_kernel
@@ -244,3 +245,25 @@ def test_nets_give_the_results_of_onnx_runtime(name: str) -> None:
         wanted = np.asarray(theirs)
         scale = float(np.abs(wanted).max())
         np.testing.assert_allclose(host(x=x)["y"], wanted, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("channels", [4, 16])
+def test_a_result_that_is_also_stored_as_a_row_has_no_channels(channels: int) -> None:
+    """The product and what a view of it becomes are stored by one kernel, at two and one axes."""
+    text = f"""
+    symbol n in 1..4
+    const %c: f32[3, {channels}] = splat 0.5
+    func @main(%x: f32[n, 3]) {{
+      %v: f32[n, {channels}] = matmul(%x, %c)
+      %w: f32[{channels}*n] = view(%v)
+      %y: f32[{channels}*n] = neg(%w)
+      return %v, %y
+    }}
+    """
+    host = rx.compile(rx.parse(text), name="rows").host()
+    for n in (1, 3, 4):
+        x = np.arange(n * 3, dtype=np.float32).reshape(n, 3)
+        expected = np.repeat(0.5 * x.sum(1, keepdims=True), channels, axis=1)
+        got = host(x=x)
+        np.testing.assert_array_equal(got["v"], expected)
+        np.testing.assert_array_equal(got["y"], -expected.reshape(-1))

@@ -276,7 +276,8 @@ def _convolution(
     places: list[Load | Store] = [*stores, *(load for load in loads if len(load.index) > 2)]
     last = {place.buffer.name for place in places if place.index[-1] == Dim.of(own)}
     results = {place.buffer.name for place in places} - last
-    if any(own not in p.index[1].symbols for p in places if p.buffer.name in results):
+    apart = [place for place in places if place.buffer.name in results]
+    if any(len(place.index) < 2 or own not in place.index[1].symbols for place in apart):
         return None
     images = {image.buffer.name} if _has_channels(found) else set[str]()
     own_channels = images and own in image.index[1].symbols
