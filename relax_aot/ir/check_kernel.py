@@ -244,10 +244,12 @@ def _reached(
             for load in (stmt.left, stmt.right):
                 yield from access(load.buffer, load.index, counts)
             continue
-        if isinstance(stmt, Micro):  # an operand is an address
-            for load in stmt.operands[:1]:
+        if isinstance(stmt, Micro):  # an operand is an address, from which none may be accessed
+            sizes = dict(zip(stmt.kernel.sizes, stmt.sizes, strict=True))
+            for operand, load in [*zip(stmt.kernel.operands, stmt.operands, strict=True)][:1]:
                 buffer = replace(load.buffer, shape=(load.buffer.type.elements,))
-                yield from access(buffer, (row_major(load.index, load.buffer.shape),))
+                count = operand.type.elements.substitute(sizes)
+                yield from access(buffer, (row_major(load.index, load.buffer.shape),), (count,))
             continue
         for whole in [*held(stmt, PARTS)][:1]:
             for load in _certain(whole):

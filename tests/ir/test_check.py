@@ -10,6 +10,7 @@ import pytest
 from relax_aot.driver import check_stage
 from relax_aot.ir.check import CheckError, check, problems
 from relax_aot.ir.parse import parse
+from relax_aot.microkernels import all_micro_kernels
 from relax_aot.ops import deduce
 
 SOUND = """
@@ -135,6 +136,27 @@ def test_an_access_that_is_guarded_or_never_reached_is_no_breach() -> None:
     ):
         text = SOUND.replace("= %s[i]\n", f"= %s[i]\n    {guarded}\n")
         assert list(problems(parse(text), deduce)) == [], guarded
+
+
+LINE = """
+symbol n in 0..4
+
+func @main(%x: f32[n], %w: f32[n]) {
+  %y: f32[n] = call_kernel(%x, %w) {kernel=@mul_y}
+  return %y
+}
+
+kernel @mul_y(%x: f32[n], %w: f32[n]) -> (%y: f32[n]) {
+  micro raot_line_product_f32(%y[0], %x[0], %w[0]) [n]
+}
+"""
+
+
+def test_a_micro_kernel_of_no_elements_accesses_none() -> None:
+    """Although its operands begin behind the last element."""
+    assert list(problems(parse(LINE, {}, all_micro_kernels()), deduce)) == []
+    wrong = parse(LINE.replace("%y[0], %x", "%y[n], %x"), {}, all_micro_kernels())
+    assert any("%y[n] is outside f32[n]" in problem for problem in problems(wrong, deduce))
 
 
 CHECKED = """
