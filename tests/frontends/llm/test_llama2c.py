@@ -5,7 +5,7 @@ are written as `export.py` and `tokenizer.py` of llama2.c do."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -17,64 +17,15 @@ from relax_aot.cli.main import cli
 from relax_aot.errors import RelaxAotError
 from relax_aot.frontends.llm.checkpoint import read_checkpoint
 from relax_aot.frontends.llm.text_files import read_text_files, tokenizer_of
-from tests.frontends.llm.checkpoints import Array, Llama
-from tests.frontends.llm.gguf_files import interleaved
+from tests.frontends.llm.checkpoints import Llama
+from tests.frontends.llm.llama2c_files import written
 from tests.frontends.llm.meaning import logits
 from tests.frontends.llm.test_gguf import last_logits
 from tests.frontends.llm.test_gguf_tokenizers import trained
 from tests.frontends.llm.tokenizer_files import texts
 from tests.frontends.llm.tokenizer_program import FRAME, STRICT, program_with
 
-LETTERS = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
-           "o": "self_attn.o_proj", "1": "mlp.gate_proj", "2": "mlp.down_proj",
-           "3": "mlp.up_proj"}  # fmt: skip
-GROUP = 8
 MODELS = {"tied": Llama(), "untied": Llama(tied=False, keys=1)}
-
-
-def products(model: Llama, letters: str) -> Iterator[Array]:
-    for letter in letters:
-        for number in range(model.layers):
-            rows = model.tensors[f"model.layers.{number}.{LETTERS[letter]}.weight"]
-            heads = {"q": model.queries, "k": model.keys}.get(letter)
-            yield interleaved(rows, heads) if heads else rows
-
-
-def norms(model: Llama, name: str) -> Iterator[Array]:
-    for number in range(model.layers):
-        yield model.tensors[f"model.layers.{number}.{name}.weight"]
-
-
-def quantized(rows: Array) -> bytes:
-    groups = rows.reshape(-1, GROUP)
-    scales = (np.abs(groups).max(axis=1) / 127).astype(np.float32)
-    codes = np.round(groups / scales[:, None]).astype(np.int8)
-    return bytes(codes.tobytes() + scales.tobytes())
-
-
-def floats(*arrays: Array) -> bytes:
-    return b"".join(array.astype("<f4").tobytes() for array in arrays)
-
-
-def written(model: Llama, version: int) -> bytes:
-    table = model.tensors["model.embed_tokens.weight"]
-    last = model.tensors["model.norm.weight"]
-    output = () if model.tied else (model.tensors["lm_head.weight"],)
-    first, second = (list(norms(model, name)) for name in
-                     ("input_layernorm", "post_attention_layernorm"))  # fmt: skip
-    sizes = [model.width, model.hidden, model.layers, model.queries, model.keys, model.words, 64]
-    if version == 0:
-        sizes[5] *= 1 if model.tied else -1
-        angles = np.zeros((2, 64, model.size // 2))
-        return struct.pack("<7i", *sizes) + floats(
-            table, *first, *products(model, "qkvo"), *second, *products(model, "123"), last,
-            angles, *output,
-        )  # fmt: skip
-    head = struct.pack("<Ii7iB", 0x616B3432, version, *sizes, model.tied)
-    head += struct.pack("<i", GROUP) if version == 2 else b""
-    weights = [table, *products(model, "qkvo123"), *output]
-    body = floats(*weights) if version == 1 else b"".join(map(quantized, weights))
-    return head.ljust(256, b"\0") + floats(*first, *second, last) + body
 
 
 def tokenizer() -> bytes:
