@@ -105,3 +105,19 @@ def test_instructions_for_each_weight_and_token(held: int, most: float) -> None:
     run = project.emulate([*chunks, ("decode", {"token": np.array(5, np.int32)})])[-1]
     assert run.status == 0 and run.instructions is not None
     assert run.instructions <= most * weights()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.qemu
+@pytest.mark.parametrize("numerics", ["blocked", "ordered"])
+def test_instructions_of_a_text_that_fills_the_caches(numerics: str) -> None:
+    """At most 1.5 for each weight and token."""
+    need("arm-none-eabi-gcc", "qemu-system-arm")
+    model = rx.load_llm(MODEL, context=256, chunk=64, tokenizer=False)
+    project = rx.compile(model, name="pydoc", quantize="q8_0", numerics=numerics, board=BOARD)
+    tokens = np.random.default_rng(0).integers(1, 1024, 256).astype(np.int32)
+    first = ("prefill", {"tokens": tokens[:1]})
+    runs = project.emulate([first, *(("decode", {"token": token}) for token in tokens[1:])])
+    assert not any(run.status for run in runs)
+    assert sum(run.instructions or 0 for run in runs) <= 1.5 * weights() * len(tokens)
