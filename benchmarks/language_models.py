@@ -15,7 +15,7 @@ those of llama.cpp float16, its default. Ours is the library that the project's 
 builds, which chooses instructions at run time; `--without-avx512` leaves out those of AVX-512, as
 packages of llama.cpp often do. llama.cpp is the package `llama-cpp-python`; without it, ours is
 measured alone. `--llama2c` names a library of llama2.c's `runq.c`, with weights of 8 bits in groups
-of 32 and caches of float32, which is measured beside Q8_0:
+of 32 and caches of float32, which Q8_0 is compared with:
 
     cc -shared -fPIC -Ofast -fopenmp -march=native -Dmain=runq_main runq.c -o runq.so -lm
 
