@@ -65,10 +65,7 @@ def may_compute(stmt: Stmt) -> Iterator[Apply]:
     """Functions that every iteration computes or, as one side of a choice, may compute: what their
     arguments read is read in any case."""
     chosen = {
-        id(part)
-        for expr in expressions(stmt)
-        for branch in _choices(expr)
-        for part in parts(branch)
+        id(part) for expr in expressions(stmt) for branch in choices(expr) for part in parts(branch)
     }
     read = {e for e in expressions(stmt) if isinstance(e, Load) and id(e) not in chosen}
     for expr in expressions(stmt):
@@ -78,7 +75,8 @@ def may_compute(stmt: Stmt) -> Iterator[Apply]:
                 yield expr
 
 
-def _choices(expr: Expr) -> tuple[Expr, ...]:
+def choices(expr: Expr) -> tuple[Expr, ...]:
+    """The parts of an expression that are evaluated only under a condition."""
     match expr:
         case Select():
             return (expr.then, expr.otherwise)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from relax_aot.ir.axes import REGISTER
-from relax_aot.ir.dims import ONE, ZERO, Dim
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, prove_le
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import (
@@ -44,11 +44,11 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.apply import apply_module
 from relax_aot.scheduling.contraction import BYTES, indexed_by, moved, stride, suffix_of
-from relax_aot.scheduling.nest import greatest, without_lets
+from relax_aot.scheduling.nest import greatest, ranges, without_lets
 from relax_aot.scheduling.passes.quantized_lines import Quantized, operands, quantized
 from relax_aot.scheduling.scaled import in_memory
 from relax_aot.scheduling.strategies.mve import MOST_APART
-from relax_aot.scheduling.strips import written_out
+from relax_aot.scheduling.strips import choices, written_out
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.writer import Writer
 
@@ -132,6 +132,50 @@ EXAMPLES = (
             }""",
     ),
     Example(
+        why="a row that a border cuts off, of which nothing may be read there",
+        target="mve",
+        before="""
+            symbol n in 1..9
+            kernel @pad(%x: i32[n, 20]) -> (%y: f32[n + 2, 20]) {
+              for i in 0..n + 2 {
+                for j in 0..20 {
+                  %y[i, j] = select(((index(0) <= index(i - 1)) && (index(i - 1) < index(n))),
+                    cast(%x[i - 1, j], f32, wrap), 0.5:f32)
+                }
+              }
+            }""",
+    ),
+    Example(
+        why="a mask of elements that are in memory",
+        target="mve",
+        before="""
+            symbol n in 9..99
+            kernel @mask(%x: i8[n], %m: bool[n]) -> (%y: f32[n]) {
+              for i in 0..n {
+                %y[i] = select(%m[i], cast(cast(%x[i], i32, wrap), f32, wrap), 0.5:f32)
+              }
+            }""",
+        after="""
+            ...
+                for lane in 0..i_width {
+                  %y[64*i_strip + lane] = select(%m[64*i_strip + lane], %i_floats[lane], 0.5:f32)
+                }
+              }
+            }""",
+    ),
+    Example(
+        why="a scale that an index from data finds",
+        target="mve",
+        before="""
+            kernel @product(%a: f32[99], %s: f32[9], %k: i32[99]) -> (%y: i8[99]) {
+              for i in 0..99 {
+                clamped at in 0..8 = cast(%k[i], i64, wrap)
+                %y[i] = cast((rint(((%a[i] * %a[i]) / %s[at])) + cast(3:i8, f32, wrap)), i8,
+                  saturate)
+              }
+            }""",
+    ),
+    Example(
         why="elements that the loop reads are those that it writes",
         target="mve",
         before="""
@@ -159,23 +203,28 @@ def match(stmt: For, w: Writer, context: Context) -> Emit | None:
         return None
     if greatest(loop.stop, w.bounds) < LEAST or not _elementwise(loop, store):
         return None
-    step, name = stride(store, loop.variable), loop.variable
+    step = stride(store, loop.variable)
     if step is None or not step.is_constant or not 0 < step.constant <= MOST_APART:
         return None
     value = written_out(store.value, loop.body)
-    binds = any(isinstance(one, Bind) for one in declared)
-    strips = _Strips(loop, tuple(declared), store, step)
+    bound = {one.name for one in declared if isinstance(one, Bind)}
+    lanes = _Lanes(loop.variable, ranges((loop,), w.bounds), _places(store))
+    strips = _Strips(loop, lanes, tuple(declared), store, step)
     if value is None:
         return None
-    if (found := quantized(value, {name})) is not None and not isinstance(found.x, Load):
-        given = quantized(store.value, {name}) if binds else found
-        return None if given is None else lambda: strips.emit(w, lambda s: s.quantize(given))
-    if binds:
+    found = quantized(value, {loop.variable, *bound})
+    if found is not None and not isinstance(found.x, Load):
+        given = quantized(store.value, set()) if bound else found
+        if given is None:
+            return None
+        one = replace(found, x=given.x)
+        return lambda: strips.emit(w, lambda s: s.quantize(one))
+    if bound:
         return None
-    if isinstance(value, Cast) and value.dtype in BYTES and _is_integer(value.value, name):
+    if isinstance(value, Cast) and value.dtype in BYTES and lanes.is_integer(value.value):
         cast = value
         return lambda: strips.emit(w, lambda s: s.narrow(cast))
-    if value.dtype is DType.F32 and step == 1 and _integers(value, name):
+    if value.dtype is DType.F32 and step == 1 and lanes.integers(value):
         return lambda: strips.emit(w, lambda s: s.floats(value))
     return None
 
@@ -192,35 +241,74 @@ def _elementwise(loop: For, store: Store) -> bool:
     return all(load.index == store.index for load in own)
 
 
-def _is_integer(value: Expr, name: str) -> bool:
-    """Whether vectors of 32-bit integers compute an expression, and it changes in a loop."""
-    if value.dtype is not DType.I32 or not indexed_by(value) & {name}:
-        return False
-    return _has_lanes(value, name)
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """The iterations of a loop over `name` as elements of vectors. `bounds`: the ranges that hold
+    in it; `stored`: where on which axis each of them stores, which is in memory."""
+
+    name: str
+    bounds: Bounds
+    stored: set[tuple[Dim, Dim]]
+
+    def is_integer(self, value: Expr) -> bool:
+        """Whether vectors of 32-bit integers compute an expression, and it changes in the loop."""
+        return value.dtype is DType.I32 and self._moves(value) and self._has_lanes(value)
+
+    def integers(self, x: Expr) -> dict[Expr, tuple[Expr, tuple[Expr, ...]]]:
+        """The largest parts of an expression that are an integer that changes in the loop, times at
+        most two floats that do not: the integer and these floats."""
+        factors: list[Expr] = []
+        inner = x
+        while isinstance(inner, Binary) and inner.op == "*" and not self._moves(inner.right):
+            factors.insert(0, inner.right)
+            inner = inner.left
+        match inner:
+            case Cast(total, DType.F32, "wrap") if len(factors) <= 2 and self.is_integer(total):
+                return {x: (total, tuple(factors))}
+        read = [part for part in held(x, PARTS) if part not in choices(x) or self._is_inside(part)]
+        return {part: one for inner in read for part, one in self.integers(inner).items()}
+
+    def _moves(self, x: Expr) -> bool:
+        return self.name in indexed_by(x)
+
+    def _has_lanes(self, value: Expr) -> bool:
+        if not self._moves(value):
+            return True
+        match value:
+            case Load():
+                return value.dtype is DType.I32 and stride(value, self.name) == 1
+            case Cast(Load() as load, DType.I32, "wrap") if load.dtype in BYTES:
+                return stride(load, self.name) == 1
+            case Binary(op, left, _) if op in INTEGERS and left.dtype is DType.I32:
+                pass
+            case Apply("min" | "max", (left, _)) if left.dtype is DType.I32:
+                pass
+            case Select():
+                pass
+            case _:
+                return False
+        inside = all(map(self._is_inside, choices(value)))
+        return inside and all(map(self._has_lanes, held(value, PARTS)))
+
+    def _is_inside(self, x: Expr) -> bool:
+        """Whether all that an expression reads is in memory in every iteration."""
+        places = (place for load in parts(x) if isinstance(load, Load) for place in _places(load))
+        return all(place in self.stored or self._fits(*place) for place in places)
+
+    def _fits(self, at: Dim, size: Dim) -> bool:
+        known = at.symbols | size.symbols <= set(self.bounds)
+        return known and prove_le(0, at, self.bounds) and prove_le(at + 1, size, self.bounds)
 
 
-def _has_lanes(value: Expr, name: str) -> bool:
-    if not indexed_by(value) & {name}:
-        return True
-    match value:
-        case Load():
-            return value.dtype is DType.I32 and stride(value, name) == 1
-        case Cast(Load() as load, DType.I32, "wrap") if load.dtype in BYTES:
-            return stride(load, name) == 1
-        case Binary(op, left, _) if op in INTEGERS and left.dtype is DType.I32:
-            pass
-        case Apply("min" | "max", (left, _)) if left.dtype is DType.I32:
-            pass
-        case Select():
-            pass
-        case _:
-            return False
-    return all(_has_lanes(part, name) for part in held(value, PARTS))
+def _places(access: Load | Store) -> set[tuple[Dim, Dim]]:
+    """The index on each axis, and the size of the axis."""
+    return set(zip(access.index, access.buffer.shape, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class _Strips:
     loop: For
+    lanes: _Lanes
     declared: tuple[Stmt, ...]
     store: Store
     step: Dim
@@ -280,7 +368,7 @@ class _Strip:
 
     def floats(self, value: Expr) -> None:
         """Floats, some of which are integers."""
-        if (whole := _integers(value, self.name).get(value)) is not None:
+        if (whole := self.strips.lanes.integers(value).get(value)) is not None:
             self._scaled(*whole, out=self.out)
             return
         converted = self._converted(value)
@@ -289,7 +377,7 @@ class _Strip:
 
     def _converted(self, x: Expr) -> Expr:
         """An expression in which floats of integers are elements of strips."""
-        found = _integers(x, self.name)
+        found = self.strips.lanes.integers(x)
         marks = {part: self._floats(*factors) for part, factors in found.items()}
         return _marked(x, marks)
 
@@ -356,17 +444,3 @@ class _Strip:
 
 def _marked(x: Expr, marks: Mapping[Expr, Local]) -> Expr:
     return marks[x] if x in marks else mapped(x, PARTS, lambda part: _marked(part, marks))
-
-
-def _integers(x: Expr, name: str) -> dict[Expr, tuple[Expr, tuple[Expr, ...]]]:
-    """The largest parts of an expression that are an integer that changes in a loop, times at most
-    two floats that do not: the integer and these floats."""
-    factors: list[Expr] = []
-    inner = x
-    while isinstance(inner, Binary) and inner.op == "*" and not indexed_by(inner.right) & {name}:
-        factors.insert(0, inner.right)
-        inner = inner.left
-    match inner:
-        case Cast(total, DType.F32, "wrap") if len(factors) <= 2 and _is_integer(total, name):
-            return {x: (total, tuple(factors))}
-    return {part: one for inner in held(x, PARTS) for part, one in _integers(inner, name).items()}
