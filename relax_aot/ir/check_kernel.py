@@ -228,7 +228,7 @@ def _reached(
     ) -> Iterator[_Access]:
         plain = tuple(dim.substitute(lets) for dim in index)
         inner_loops = tuple(
-            For(f"turn {n}", Dim.of(0), count.substitute(lets), ())
+            For(f"iteration {n}", Dim.of(0), count.substitute(lets), ())
             for n, count in enumerate(counts)
         )
         symbols = (
@@ -244,12 +244,13 @@ def _reached(
             for load in (stmt.left, stmt.right):
                 yield from access(load.buffer, load.index, counts)
             continue
-        if isinstance(stmt, Micro):  # an operand is an address, from which none may be accessed
+        if isinstance(stmt, Micro):  # it accesses what its operands have, from an address on
             sizes = dict(zip(stmt.kernel.sizes, stmt.sizes, strict=True))
-            for operand, load in [*zip(stmt.kernel.operands, stmt.operands, strict=True)][:1]:
+            for operand, load in zip(stmt.kernel.operands, stmt.operands, strict=True):
                 buffer = replace(load.buffer, shape=(load.buffer.type.elements,))
                 count = operand.type.elements.substitute(sizes)
-                yield from access(buffer, (row_major(load.index, load.buffer.shape),), (count,))
+                place = row_major(load.index, load.buffer.shape) + Dim.of("iteration 0")
+                yield from access(buffer, (place,), (count,))
             continue
         for whole in [*held(stmt, PARTS)][:1]:
             for load in _certain(whole):

@@ -156,7 +156,17 @@ def test_a_micro_kernel_of_no_elements_accesses_none() -> None:
     """Although its operands begin behind the last element."""
     assert list(problems(parse(LINE, {}, all_micro_kernels()), deduce)) == []
     wrong = parse(LINE.replace("%y[0], %x", "%y[n], %x"), {}, all_micro_kernels())
-    assert any("%y[n] is outside f32[n]" in problem for problem in problems(wrong, deduce))
+    assert any("%y[`iteration 0` + n] is outside f32[n]" in one for one in problems(wrong, deduce))
+
+
+@pytest.mark.parametrize("operand", ["%x[-1]", "%w[1]"])
+def test_a_micro_kernel_reads_no_more_than_an_operand_has(operand: str) -> None:
+    """From its first element to its last."""
+    text = LINE.replace(f"{operand[:2]}[0]", operand)
+    found = list(problems(parse(text, {}, all_micro_kernels()), deduce))
+    assert any(f"{operand[:2]}[`iteration 0`" in one and "is outside" in one for one in found), (
+        found
+    )
 
 
 CHECKED = """
