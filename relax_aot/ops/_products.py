@@ -49,8 +49,6 @@ class Form:
     reference: Callable[..., Array]
     channels: Callable[..., tuple[Dim, Dim]] | None = None
     """channels(attrs, x, w): two numbers of channels that must be equal."""
-    sized: bool = True
-    """The sizes of the result follow from those of x and w, and could be negative."""
     former: str = ""
     """The name of older text."""
     per_filter: bool = False
@@ -85,7 +83,7 @@ class Form:
         self, attrs: Any, x: TensorType, w: TensorType, b: TensorType | None = None
     ) -> list[Condition]:
         y = self.deduce(attrs, x, w)
-        sizes = y.shape[self.axes.space] if self.sized else ()
+        sizes = y.shape[self.axes.space]
         conditions = [must_not_exceed(0, n, f"{self.name}'s output size") for n in sizes]
         if self.channels is not None:
             conditions.append(must_equal(*self.channels(attrs, x, w), f"{self.name}'s channels"))

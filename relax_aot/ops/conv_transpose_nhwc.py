@@ -102,5 +102,5 @@ def _integer_samples(rng: np.random.Generator) -> list[Sample]:
 
 
 _FORM = Form("conv_transpose_nhwc", ConvTranspose, NHWC, _type, _nest, _reference, _channels,
-             sized=False, former="conv_transpose_last")  # fmt: skip
+             former="conv_transpose_last")  # fmt: skip
 OPS = (_FORM.plain(_samples), _FORM.integer(_integer_samples))

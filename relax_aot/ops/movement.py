@@ -126,8 +126,12 @@ def _expand_conditions(x: TensorType, *, shape: Sizes) -> list[Condition]:
     whole = _dims(shape)
     require(x.rank <= len(whole), f"expand: {x} has more axes than {list(map(str, whole))}")
     broadcast(x.shape, whole)  # refuses constants that differ
-    pairs = zip(x.shape, whole[len(whole) - x.rank :], strict=True)
-    return [must_stretch(size, n) for size, n in pairs if size not in (Dim.of(1), n)]
+    added, own = whole[: len(whole) - x.rank], whole[len(whole) - x.rank :]
+    pairs = [(size, n) for size, n in zip(x.shape, own, strict=True) if size != n]
+    return [
+        *(must_stretch(size, n) for size, n in pairs if size != 1),
+        *not_negative("shape")(shape=(*added, *(n for _, n in pairs))),
+    ]
 
 
 EXPAND = Op(
@@ -163,6 +167,7 @@ TILE = Op(
     _tile_lower,
     lambda x, *, repeats: np.tile(x, [int(r) for r in repeats]),
     lambda rng: [Sample((_counting(2, 3),), {"repeats": (3, 2)})],
+    conditions=not_negative("repeats"),
     symbolic=plainly(lambda x, *, repeats: np.tile(x, [int(r) for r in repeats])),
     any_type=True,
     traits=Trait.MOVES,

@@ -22,6 +22,7 @@ from relax_aot.ops._op import (
     broadcast,
     broadcast_conditions,
     code_limits,
+    not_negative,
     plainly,
     require,
     spread,
@@ -142,6 +143,7 @@ FILL = Op(
         Sample((), {"shape": (2, 3), "value": 1.5, "dtype": DType.F32}, symbolic=False),
         Sample((), {"shape": (), "value": 7, "dtype": DType.I64}, symbolic=False),
     ],
+    conditions=not_negative("shape"),
     symbolic=plainly(
         lambda *, shape, value, dtype: np.full([int(n) for n in shape], value, object)
     ),
@@ -188,6 +190,7 @@ RANGE = Op(
         Sample((), {"start": 3, "step": -2, "length": 5, "dtype": DType.I64}, symbolic=False),
         Sample((), {"start": 0.5, "step": 0.25, "length": 4, "dtype": DType.F32}, symbolic=False),
     ],
+    conditions=not_negative("length"),
     symbolic=plainly(
         lambda *, start, step, length, dtype: np.array(
             [start + step * i for i in range(int(length))] + [None], object
