@@ -8,7 +8,7 @@ memory of its block where it fits, else memory of the device with a copy for eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -55,11 +55,13 @@ CELLS = 4096
 
 @dataclass
 class Form:
-    """One kernel in its device form. `copies`: of scratch buffers in scope `core`, by name."""
+    """One kernel in its device form. `taken`: names that it leaves to others; `copies`: of scratch
+    buffers in scope `core`, by name."""
 
     kernel: Kernel
     bounds: Bounds
     context: Context
+    taken: Set[str] = frozenset()
     w: Writer = field(init=False)
     proofs: Proofs = field(init=False)
     lets: list[Let] = field(default_factory=list)
@@ -69,7 +71,7 @@ class Form:
 
     def __post_init__(self) -> None:
         self.proofs = Proofs(self.kernel, self.bounds, ordered=self.target.partial_sums < 2)
-        self.w = Writer(names_in(self.kernel), self.bounds)
+        self.w = Writer({*names_in(self.kernel), *self.taken}, self.bounds)
 
     @property
     def target(self) -> Target:

@@ -86,7 +86,7 @@ def _summed(
     for loop in reversed(loops):
         body = (replace(loop, body=body),)
     kernel = Kernel(w.fresh(name), (load.buffer,), (line.buffer,), (), body)
-    made = Form(kernel, w.bounds, context).made()
+    made = Form(kernel, w.bounds, context, w.taken).made()
     assert not made.scratch, f"{name}: sums of lines keep nothing in memory"
     for stmt in made.body:
         if isinstance(stmt, For):

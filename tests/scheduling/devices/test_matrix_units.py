@@ -386,6 +386,10 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
         BYTE_LENGTHS.replace("[b, k, m]", "[b, m, k]").replace("[a, d, j]", "[a, j, d]"),
         ({"b": 1, "n": 32, "k": 24, "m": 40}, {"b": 1, "n": 17, "k": 35, "m": 18}),
     ),
+    "bytes of any lengths by one matrix": (
+        BYTE_LENGTHS.replace("[b, k, m]", "[k, m]").replace("[a, d, j]", "[d, j]"),
+        ({"b": 2, "n": 33, "k": 17, "m": 35}, {"b": 0, "n": 5, "k": 5, "m": 5}),
+    ),
     "lines of bytes that are no whole vectors": (BYTE_LINES, ({"n": 9},)),
     "windows of bytes": (BYTE_WINDOWS, ({"n": 1},)),
     "windows of whole vectors of bytes": (CHANNELS_LAST, ({"n": 1},)),
