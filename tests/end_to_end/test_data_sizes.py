@@ -348,3 +348,56 @@ def test_a_padded_axis_that_may_be_empty_is_checked_while_compiling() -> None:
         check(host, made, x=x, chosen=np.arange(4) < count)
     with pytest.raises(StatusError):
         host(x=x, chosen=np.zeros(4, bool))
+
+
+def test_a_scale_of_resize_that_rounds_unlike_any_expression_is_computed_by_the_program() -> None:
+    """In float32, 98 * 4.867347 is 476.99997, and 477 with the ratio 477/98."""
+    made = model(
+        [
+            helper.make_node("Constant", [], ["scales"], value_floats=[1.0, 1.0, 4.867347]),
+            helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear"),
+        ],
+        {"x": (FLOAT, ("b", 1, "n"))},
+        {"y": (FLOAT, 3)},
+    )
+    host = rx.compile(made, bounds={"b": (1, 2), "n": (1, 400)}).host()
+    for n in (1, 7, 97, 98, 392, 400):
+        check(host, made, x=np.random.default_rng(n).normal(size=(2, 1, n)).astype(np.float32))
+
+
+def test_a_long_axis_may_be_scaled_by_an_integer() -> None:
+    made = model(
+        [
+            helper.make_node("Constant", [], ["scales"], value_floats=[1.0, 1.0, 2.0]),
+            helper.make_node("Resize", ["x", "", "scales"], ["y"]),
+        ],
+        {"x": (FLOAT, ("b", 1, "n"))},
+        {"y": (FLOAT, 3)},
+    )
+    module = rx.load(made, bounds={"b": (1, 200_000), "n": (1, 4_000_000)})
+    assert "f32[b, 1, 2*n]" in str(module)
+
+
+def test_only_scales_of_resize_that_are_computed_give_sizes_that_need_a_bound() -> None:
+    """Older exporters divide the sizes of a reference by those of the input."""
+    made = model(
+        [
+            helper.make_node("Shape", ["x"], ["old"], start=2),
+            helper.make_node("Shape", ["r"], ["new"]),
+            helper.make_node("Cast", ["old"], ["divisor"], to=FLOAT),
+            helper.make_node("Cast", ["new"], ["dividend"], to=FLOAT),
+            helper.make_node("Div", ["dividend", "divisor"], ["ratio"]),
+            helper.make_node("Constant", [], ["kept"], value_floats=[1.0, 2.0]),
+            helper.make_node("Concat", ["kept", "ratio"], ["scales"], axis=0),
+            helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear"),
+        ],
+        {"x": (FLOAT, ("b", 3, "n")), "r": (FLOAT, ("m",))},
+        {"y": (FLOAT, 3)},
+    )
+    bounds = {"b": (1, 2), "n": (1, 9), "m": (1, 20)}
+    with pytest.raises(rx.RelaxAotError, match=r"axis 2 of y .*--bound y_2"):
+        rx.load(made, bounds=bounds)
+    host = rx.compile(made, bounds={**bounds, "y_2": (1, 20)}).host()
+    for n, m in ((1, 1), (9, 20), (7, 3)):
+        x = np.random.default_rng(n).normal(size=(2, 3, n)).astype(np.float32)
+        check(host, made, x=x, r=np.zeros(m, np.float32))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -328,24 +328,26 @@ class Node(Constants):
 
     def _element(self, var: Var, i: int, axis: int, most: Dim | None) -> Dim:
         """One element of a list of sizes; parts of a list may be known."""
-        made = next((c for c in self.builder.body if var in c.outs), None)
-        while made is not None and made.op in ("concat", "reshape"):
-            if made.op == "concat":
-                for part in made.inputs:
-                    count = part.type.elements
-                    if not count.is_constant:
-                        return self.size_of(var, i, axis, most)
-                    if i < count.constant:
-                        var = part
-                        break
-                    i -= count.constant
-            else:
-                var = made.inputs[0]
-            known = self.builder.dims(var)
+        for part, at in self.origins(var, i):
+            known = self.builder.dims(part)
             if known is not None:
-                return known[i]
-            made = next((c for c in self.builder.body if var in c.outs), None)
+                return known[at]
         return self.size_of(var, i, axis, most)
+
+    def origins(self, var: Var, i: int) -> Iterator[tuple[Var, int]]:
+        """The values from which element `i` of a list was joined, with its place in each."""
+        while True:
+            made = next((c for c in self.builder.body if var in c.outs), None)
+            if made is None or made.op not in ("concat", "reshape"):
+                return
+            for var in made.inputs:
+                count = var.type.elements
+                if not count.is_constant:
+                    return
+                if made.op == "reshape" or i < count.constant:
+                    break
+                i -= count.constant
+            yield var, i
 
 
 Handler = Callable[[Node], Results]

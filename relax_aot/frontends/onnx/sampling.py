@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import floor
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,13 @@ from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim, Proof, dim_max, dim_min, interval, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
-from relax_aot.ops._op import normal_axis
+from relax_aot.ops._op import Array, normal_axis
 
-TRIED = 100_000
+TRIED = 2**20
 """Sizes for which a product with a scale is compared with exact arithmetic."""
+
+EXACT = 2**24
+"""Up to there, the product with an integer is not rounded."""
 
 OLD = {"transform": "asymmetric", "rounding": "legacy"}
 """Upsample and the first Resize, which have no such attributes."""
@@ -52,13 +54,39 @@ class _Resizing:
         return [0.0 if axis in self.axes else 1.0 for axis in range(self.x.type.rank)]
 
     def by_factors(self, given: Var) -> Var:
-        """Scales from data: the user bounds the sizes that they lead to."""
-        factors = self.node.cast(self.whole(given, 1), DType.F32)
-        places = self.node.emit("resize_sizes", factors, sizes=self.x.type.shape)
-        sizes = list(self.x.type.shape)
-        for axis in self.axes:
-            sizes[axis] = self.node.size_of(places, axis, axis)
-        return self.to(sizes, self.kept, factors)
+        """Scales from data: the user bounds the sizes that they lead to. Parts of the list may be
+        constants, such as the scales of the batch and of the channels."""
+        whole = self.whole(given, 1)
+        scales = {axis: self.constant_scale(whole, axis) for axis in self.axes}
+        return self.scaled(scales, self.node.cast(whole, DType.F32))
+
+    def scaled(self, given: Mapping[int, float | None], factors: Var | None) -> Var:
+        """By constants, and by `factors` for axes with None. The program computes a size where no
+        expression rounds as ONNX Runtime does."""
+        old, scales = self.x.type.shape, self.kept
+        sizes = list(old)
+        for axis, scale in given.items():
+            known = None if scale is None else _scaled(self.node, old[axis], scale)
+            if known is None and factors is None:
+                listed = np.array([given[axis] for axis in self.axes], np.float32)
+                factors = self.whole(self.node.constant(listed), 1)
+            if known is None:
+                assert factors is not None
+                products = self.node.emit("resize_sizes", factors, sizes=old)
+                high = interval(old[axis], self.node.builder.bounds)[1]
+                most = None if scale is None else Dim.of(int(_products(np.array(high), scale)))
+                known = self.node.size_of(products, axis, axis, most)
+            sizes[axis], scales[axis] = known, scale or 0.0
+        if factors is None:
+            scales = [0.0 if scale == 1 else scale for scale in scales]
+        return self.to(sizes, scales, factors)
+
+    def constant_scale(self, given: Var, axis: int) -> float | None:
+        for part, at in self.node.origins(given, axis):
+            known = self.node.builder.numeric(part)
+            if known is not None:
+                return _positive(float(known.reshape(-1)[at]))
+        return None
 
     def whole(self, given: Var, parts: int) -> Var:
         """A region (two parts) or a list of scales for all axes: those without one stay as they
@@ -85,13 +113,7 @@ class _Resizing:
     def by_scales(self, scales: list[float]) -> Var:
         if len(scales) != len(self.axes):
             raise ModelError(f"a Resize has {len(scales)} scales for {len(self.axes)} axes")
-        factors, sizes = [0.0] * self.x.type.rank, list(self.x.type.shape)
-        for axis, scale in zip(self.axes, scales, strict=True):
-            if not scale > 0:
-                raise ModelError(f"a Resize has the scale {scale}")
-            factors[axis] = 0.0 if scale == 1 else scale
-            sizes[axis] = _scaled(self.node, sizes[axis], scale)
-        return self.to(sizes, factors)
+        return self.scaled(dict(zip(self.axes, map(_positive, scales), strict=True)), None)
 
     def by_sizes(self, given: tuple[Dim, ...]) -> Var:
         if len(given) != len(self.axes):
@@ -115,6 +137,12 @@ class _Resizing:
             sizes[axis] = simplify(choose(*ratios), self.node.builder.bounds)
         every = tuple(wanted.get(axis, Dim.of(0)) for axis in range(len(shape)))
         return self.to(sizes, self.kept, wanted=every, policy=policy)
+
+
+def _positive(scale: float) -> float:
+    if not scale > 0:
+        raise ModelError(f"a Resize has the scale {scale}")
+    return scale
 
 
 def _resize(node: Node) -> Results:
@@ -200,23 +228,27 @@ def _region(node: Node, x: Var, axes: list[int]) -> tuple[float, ...]:
     return (*starts, *ends)
 
 
-def _scaled(node: Node, size: Dim, scale: float) -> Dim:
-    """floor(size * scale), where the product is rounded to f32 as ONNX Runtime does."""
+def _scaled(node: Node, size: Dim, scale: float) -> Dim | None:
+    """floor(size * scale), where the product is rounded to f32 as ONNX Runtime does; None where
+    rounding changes some sizes, or may."""
     exact = Fraction(float(np.float32(scale)))
     near = exact.limit_denominator(1024)
     ratio = near if np.float32(float(near)) == np.float32(scale) else exact
     low, high = interval(size, node.builder.bounds)
-    if high - low > TRIED:
-        raise Refused(f"the scale {scale} of an axis of {low} to {high} elements; bound it closer")
-    tried = np.arange(max(low, 0), high + 1)
-    rounded = np.floor(tried.astype(np.float32) * np.float32(scale)).astype(np.int64)
-    wanted = [floor(int(n) * ratio) for n in tried]
     if size.is_constant:
-        return Dim.of(int(rounded[0]))
-    if rounded.tolist() != wanted:
-        raise Refused(f"the scale {scale} rounds differently for some sizes of {size}; give sizes")
+        return Dim.of(int(_products(np.array(high), scale)))
+    if ratio.denominator > 1 or high * ratio > EXACT:
+        tried = np.arange(max(low, 0), high + 1)
+        wanted = [n * ratio.numerator // ratio.denominator for n in tried[:TRIED].tolist()]
+        if len(tried) > TRIED or _products(tried, scale).tolist() != wanted:
+            return None
     node.builder.accept(Proof(True, (("<=", size, Dim.of(high)),)))
     return simplify(size * ratio.numerator // ratio.denominator, node.builder.bounds)
+
+
+def _products(sizes: Array, scale: float) -> Array:
+    products: Array = np.floor(sizes.astype(np.float32) * np.float32(scale))
+    return products.astype(np.int64)
 
 
 def _grid_sample(node: Node) -> Results:
