@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import islice, product
 from math import lcm, prod
 from typing import Any
 
@@ -145,6 +145,9 @@ class Bounds:
 
 
 GREATEST = 2**31 - 1
+MOST_REACHED = 50
+"""Expressions that one more step of a proof leads to; relations between many minima and maxima lead
+to thousands."""
 
 
 def _ends(least: Dim, most: Dim, bounds: Bounds) -> tuple[int, int]:
@@ -457,16 +460,21 @@ def _divided_symbols(dim: Dim) -> tuple[frozenset[str], int]:
 
 
 def _implied(dim: Dim, facts: tuple[Dim, ...], inner: Bounds, steps: int) -> bool:
-    """dim >= fact * factor >= 0, or so after a few such steps."""
-    if _interval(dim, inner)[0] >= 0:
-        return True
-    if steps == 0:
-        return False
-    return any(
-        _implied(dim - fact * factor, facts, inner, steps - 1)
-        for fact in facts
-        for factor in _factors(dim, fact, inner)
-    )
+    """dim >= fact * factor >= 0, or so after a few such steps. What several orders of steps reach
+    is looked at once."""
+    reached = [dim]
+    for step in range(steps + 1):
+        if any(_interval(one, inner)[0] >= 0 for one in reached):
+            return True
+        if step < steps:
+            further = (
+                one - fact * factor
+                for one in reached
+                for fact in facts
+                for factor in _factors(one, fact, inner)
+            )
+            reached = list(dict.fromkeys(islice(further, MOST_REACHED)))
+    return False
 
 
 def _divided(dim: Dim, bounds: Bounds) -> bool:

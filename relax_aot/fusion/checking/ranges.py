@@ -24,6 +24,10 @@ from relax_aot.ir.dims import (
     prove_le,
 )
 
+MOST_WORK = 100
+"""Steps after which a proof is given up. Those that succeed take a few dozen. With many minima and
+maxima of several sizes, the steps of the others grow exponentially."""
+
 
 @dataclass(frozen=True, slots=True)
 class Digits:
@@ -48,6 +52,8 @@ class Ranges:
         self._proofs: dict[Dim, bool] = {}
         self._simplified: dict[Dim, Dim] = {}
         self._count = 0
+        self._work = 0
+        """Steps of the proof that is being looked for."""
 
     def number(self) -> int:
         self._count += 1
@@ -133,9 +139,14 @@ class Ranges:
         if apart.is_constant:
             return apart.constant >= 0
         found = self._proofs.get(apart)
-        if found is None:
-            found = self._nonnegative(apart, len(self.ranges))
+        if found is not None:
+            return found
+        outermost = self._work == 0
+        found = self._nonnegative(apart, len(self.ranges))
+        if found or outermost or self._work <= MOST_WORK:
             self._proofs[apart] = found
+        if outermost:
+            self._work = 0
         return found
 
     def known_lt(self, low: Dim, high: Dim) -> bool:
@@ -153,6 +164,9 @@ class Ranges:
 
     def _nonnegative(self, dim: Dim, steps: int) -> bool:
         """The newest variable at the end of its range where `dim` is least, and so on."""
+        self._work += 1
+        if self._work > MOST_WORK:
+            return False
         names = [n for n in dim.symbols if n in self.ranges]
         if not self.from_data.isdisjoint(dim.symbols):
             return False
