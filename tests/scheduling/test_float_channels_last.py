@@ -22,6 +22,7 @@ from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.scheduling import schedule_contractions
 from relax_aot.scheduling.passes import float_channels_last
+from relax_aot.scheduling.strategies._texts import IMAGE_NHWC
 from relax_aot.scheduling.targets import find
 from relax_aot.verify.host import host_model
 from tests.transforms.examples import example_module
@@ -126,6 +127,20 @@ def test_windows_keep_the_bits_of_the_plain_loops(
         (wanted,) = run_kernel(plain, [given[one.name] for one in plain.inputs], sizes)
         (found,) = run_kernel(tiled, [{**given, **packed}[one.name] for one in tiled.inputs], sizes)
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("filters", "lines"), [(32, 1), (64, 6)])
+def test_a_strip_has_more_lines_where_weights_fill_a_cache(filters: int, lines: int) -> None:
+    text = IMAGE_NHWC
+    for old, new in (
+        ("9, 11", "6, 6"), ("0..9", "0..6"), ("0..11", "0..6"), ("-i + 10", "-i + 7"),
+        ("-j + 12", "-j + 7"), ("0..5", "0..256"), ("5]", "256]"), ("0..8", f"0..{filters}"),
+        ("f32[8,", f"f32[{filters},"), ("6, 8]", f"6, {filters}]"),
+    ):  # fmt: skip
+        text = text.replace(old, new)
+    (tiled,) = schedule_contractions(example_module(text), HOST).kernels
+    (strip,) = (buffer for buffer in tiled.scratch if buffer.name == "strip")
+    assert strip.shape == (lines + 2, 8, 256)
 
 
 def test_the_order_of_sums_changes_only_where_it_may() -> None:

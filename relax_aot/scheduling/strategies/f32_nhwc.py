@@ -57,6 +57,9 @@ STRIP_BYTES = 1 << 14
 GATHERED_BYTES = 1 << 16
 """The same where an image has its channels elsewhere, and of a depthwise convolution: lines that
 windows share are gathered for each strip."""
+MANY_BYTES = 1 << 19
+"""Weights that a cache next to the core does not hold are read again for each strip, which has as
+many lines as a panel has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,8 @@ class _Strip:
 
         near = not inner or stride(found.left, inner[-1].variable) == 1
         room = STRIP_BYTES if roles.dense and near else GATHERED_BYTES
+        if roles.dense and greatest(found.right.buffer.type.bytes, w.bounds) >= MANY_BYTES:
+            room = context.target.panel
 
         def fits(lines: int, most: int) -> bool:
             return covered(roles.lines, Dim.of(lines)).constant * one <= most
