@@ -19,7 +19,7 @@ from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Kernel, Micro, walk
+from relax_aot.ir.loops import Kernel, Micro, Multiply, walk
 from relax_aot.scheduling import schedule_contractions
 from relax_aot.scheduling.passes import float_channels_last
 from relax_aot.scheduling.strategies._texts import IMAGE_NHWC
@@ -141,6 +141,32 @@ def test_a_strip_has_more_lines_where_weights_fill_a_cache(filters: int, lines: 
     (tiled,) = schedule_contractions(example_module(text), HOST).kernels
     (strip,) = (buffer for buffer in tiled.scratch if buffer.name == "strip")
     assert strip.shape == (lines + 2, 8, 256)
+
+
+@pytest.mark.parametrize(
+    ("end", "known"), [("sum * sigmoid(sum)", True), ("max(sum, 0.0:f32)", False)]
+)
+def test_lengths_of_tiles_are_known_where_loops_follow_them(end: str, known: bool) -> None:
+    """A micro-kernel that stores results takes any length."""
+    module = example_module(f"""
+        symbol n in 1..9
+        const %w: f32[24, 72] = splat 0.5
+        kernel @points(%x: f32[n, 24], %w: f32[24, 72]) -> (%y: f32[n, 72]) {{
+          for i in 0..n {{
+            for f in 0..72 {{
+              local sum: f32 = 0.0:f32
+              for c in 0..24 {{
+                sum = fma(%x[i, c], %w[c, f], sum)
+              }}
+              %y[i, f] = ({end})
+            }}
+          }}
+        }}""")
+    (tiled,) = schedule_contractions(module, HOST).kernels
+    tiles = [stmt for stmt in walk(tiled.body) if isinstance(stmt, Multiply | Micro)]
+    widths = [tile.columns for tile in tiles if isinstance(tile, Multiply)]
+    assert (widths == [32, 8]) == known
+    assert len(tiles) == (2 if known else 1)
 
 
 def test_the_order_of_sums_changes_only_where_it_may() -> None:

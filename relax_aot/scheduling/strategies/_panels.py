@@ -62,6 +62,21 @@ def spans(
         yield Span(loop.variable, start + first, count, name)
 
 
+def panels_of_columns(
+    w: Writer, loop: For, names: tuple[str, str, str], size: int, ends: Ends | None = None,
+    *, apart: bool,
+) -> Iterator[Span]:  # fmt: skip
+    """The same for the columns of tiles. `apart`: a shorter span at a known end is behind the loop
+    over the others, so that compilers know the lengths of both."""
+    start, stop = ends or (loop.start, loop.stop)
+    extent = stop - start
+    some = apart and extent.is_constant and extent.constant > size
+    last = stop - (extent.constant % size if some else 0)
+    for part in ((start, last), (last, stop))[: 1 if last == stop else 2]:
+        with spans(w, loop, names, size, part) as span:
+            yield span
+
+
 def even(extent: Dim, most: int) -> int:
     """The size of as few tiles of at most `most` as there may be, about equal where it is known."""
     if not extent.is_constant or extent.constant <= most:

@@ -19,7 +19,8 @@ from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, stride
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of
-from relax_aot.scheduling.strategies._panels import Span, even, spans
+from relax_aot.scheduling.strategies._ends import end_of
+from relax_aot.scheduling.strategies._panels import Span, even, panels_of_columns, spans
 from relax_aot.scheduling.strategies._sums import emit_tile
 from relax_aot.scheduling.strategies._texts import CONVOLUTION_NHWC, IMAGE_NHWC
 from relax_aot.scheduling.strategies.f32_nhwc import Windows, stores_channels, windows_of
@@ -83,23 +84,22 @@ class _InPlace:
         self.panels = self.panels.named(w.fresh(self.panels.packed.buffer.name))
         w.constant(self.panels.packed)
         own = (lines.loop, pixels.loop, filters)
-        with (
-            w.nest([loop for loop in self.found.nest.loops if loop not in own]),
-            spans(w, filters, ("c", "panel", "width"), COLUMNS) as columns,
-        ):
-            down, across = self._whole(lines.loop), self._whole(pixels.loop)
-            with w.loop(lines.variable, ZERO, lines.positions):
-                self._tiles(pixels.loop, across, pixels, columns)
-            for begin, end in ((ZERO, across[0]), (across[1], pixels.positions)):
-                if begin == end:
-                    continue
-                with w.loop(pixels.variable, begin, end):
-                    self._tiles(lines.loop, down, lines, columns)
-                    for first, last in ((ZERO, down[0]), (down[1], lines.positions)):
-                        if first != last:
-                            with w.loop(lines.variable, first, last) as line:
-                                single = Span(lines.variable, line, ONE, "y")
-                                self._tile(single, 1, {}, columns)
+        names, apart = ("c", "panel", "width"), end_of(self.found) is None
+        with w.nest([loop for loop in self.found.nest.loops if loop not in own]):
+            for columns in panels_of_columns(w, filters, names, COLUMNS, apart=apart):
+                down, across = self._whole(lines.loop), self._whole(pixels.loop)
+                with w.loop(lines.variable, ZERO, lines.positions):
+                    self._tiles(pixels.loop, across, pixels, columns)
+                for begin, end in ((ZERO, across[0]), (across[1], pixels.positions)):
+                    if begin == end:
+                        continue
+                    with w.loop(pixels.variable, begin, end):
+                        self._tiles(lines.loop, down, lines, columns)
+                        for first, last in ((ZERO, down[0]), (down[1], lines.positions)):
+                            if first != last:
+                                with w.loop(lines.variable, first, last) as line:
+                                    single = Span(lines.variable, line, ONE, "y")
+                                    self._tile(single, 1, {}, columns)
 
     def _whole(self, loop: For) -> Ends:
         """The positions whose windows are not clipped along an axis."""

@@ -28,7 +28,14 @@ from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, stride
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of
-from relax_aot.scheduling.strategies._panels import ABSENT, Span, even, spans
+from relax_aot.scheduling.strategies._ends import end_of
+from relax_aot.scheduling.strategies._panels import (
+    ABSENT,
+    Span,
+    even,
+    panels_of_columns,
+    spans,
+)
 from relax_aot.scheduling.strategies._sums import emit_tile, stores_rows
 from relax_aot.scheduling.strategies._texts import (
     CONVOLUTION,
@@ -383,11 +390,12 @@ class _Direct:
         across = pixels.loop or ABSENT
         own = (lines.loop, pixels.loop, filters)
         outer = [loop for loop in self.found.nest.loops if loop not in own]
-        names = ("band", "height")
+        names, apart = ("band", "height"), self.stored and end_of(self.found) is None
         rows = even(across.extent, self.rows) if self.stored else self.rows
         with w.nest(outer), w.tiles(names, lines.positions, self.strip.lines) as (line, high):
             self.strip.gather(line, high)
-            with spans(w, filters, ("c", "panel", "width"), COLUMNS) as columns:
+            named = ("c", "panel", "width")
+            for columns in panels_of_columns(w, filters, named, COLUMNS, apart=apart):
                 for at in self._lines(line, high):
                     with spans(w, across, ("x", "tile", "count"), rows) as tile:
                         place = (tile, Span("", ZERO, ONE, ""), columns)

@@ -18,7 +18,7 @@ read in place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -32,6 +32,7 @@ from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, moved, stride, unclipped
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of
+from relax_aot.scheduling.strategies._ends import end_of
 from relax_aot.scheduling.strategies._panels import (
     ABSENT,
     Copied,
@@ -41,6 +42,7 @@ from relax_aot.scheduling.strategies._panels import (
     compute_columns,
     compute_rows,
     even,
+    panels_of_columns,
     spans,
 )
 from relax_aot.scheduling.strategies._sums import Full, emit_tile, stores_rows
@@ -306,11 +308,13 @@ class _Tiling:
                     with w.loop(self.across.variable, *ends), w.nest(rows):
                         w.add(*found.nest.leaf)
                     continue
-                with (
-                    spans(w, self.down, ("grid_row", "tile", "lines"), self.lines) as lines,
-                    spans(w, self.across, self.names, self.columns, ends) as pixels,
-                ):
-                    self._rows((lines, pixels), full, self._operand(lines, pixels, panels))
+                with spans(w, self.down, ("grid_row", "tile", "lines"), self.lines) as lines:
+                    for pixels in self._columns(ends):
+                        self._rows((lines, pixels), full, self._operand(lines, pixels, panels))
+
+    def _columns(self, ends: Ends | None = None) -> Iterator[Span]:
+        apart = self.stored and end_of(self.found) is None
+        return panels_of_columns(self.w, self.across, self.names, self.columns, ends, apart=apart)
 
     def _columns_first(self, panels: Panels) -> None:
         """Columns of half precision are converted once for all rows."""
@@ -334,10 +338,10 @@ class _Tiling:
 
     def _rows_first(self, panels: Panels | None) -> None:
         """Rows of a computed left operand are computed once for all columns."""
-        w, across = self.w, self.across
+        w = self.w
         with spans(w, self.rows, ("r", "tile", "height"), self.tile_rows) as tile:
             left = self._left(tile)
-            with spans(w, across, self.names, self.columns) as pixels:
+            for pixels in self._columns():
                 places = (tile, Span("", ZERO, ONE, ""), pixels)
                 operand = self._operand(places[1], pixels, panels)
                 emit_tile(
