@@ -225,7 +225,6 @@ class _Strip:
         wide = greatest(covered(roles.pixels, roles.pixels.positions), w.bounds)
         one = wide * prod(loop.stop.constant for loop in inner) * DType.F32.bytes
         high = greatest(roles.lines.positions, w.bounds)
-
         near = not inner or stride(found.left, inner[-1].variable) == 1
         room = STRIP_BYTES if roles.dense and near else GATHERED_BYTES
         if roles.dense and greatest(found.right.buffer.type.bytes, w.bounds) >= MANY_BYTES:
@@ -275,16 +274,9 @@ class _Strip:
                         self._line(row, top, begin, end, first, count, inside=inside)
 
     def _line(
-        self,
-        row: Dim,
-        top: Dim,
-        begin: Dim,
-        end: Dim,
-        first: Dim,
-        count: Dim | None,
-        *,
+        self, row: Dim, top: Dim, begin: Dim, end: Dim, first: Dim, count: Dim | None, *,
         inside: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Pixels of one line: where channels are not contiguous, one channel after another."""
         w, image, (lines, pixels) = self.w, self.found.left, self.roles.axes
         pixel = For(w.fresh("pixel"), begin, end, ())
@@ -506,10 +498,10 @@ class _Depthwise:
         self, sums: Load, count: Dim, some: Span, here: Load, taps: Mapping[str, Ends]
     ) -> None:
         """The sums of adjacent positions, whose windows begin at `here`."""
-        lines, pixels = self.roles.axes
-        begins = [taps[loop.variable][0] for loop in self.roles.full]
+        (lines, pixels), full = self.roles.axes, self.roles.full
+        begins = [taps[loop.variable][0] for loop in full]
         weights, steps = self.panels.at(some.first, some.count, begins)
-        far = dict(zip((loop.variable for loop in self.roles.full), steps, strict=True))
+        far = dict(zip((loop.variable for loop in full), steps, strict=True))
         row, pixel = lines.step, pixels.step
         (top, bottom), (left, right) = (taps[axis.tap] for axis in (lines, pixels))
         self.w.micro(
