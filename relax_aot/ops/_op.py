@@ -61,6 +61,13 @@ def require(condition: bool, message: str) -> None:
         raise ShapeError(message)
 
 
+def require_one_type(name: str, *types: TensorType | None) -> None:
+    """Refuses arguments of different element types; absent ones have none."""
+    given = [one for one in types if one is not None]
+    equal = len({one.dtype for one in given}) <= 1
+    require(equal, f"{name} needs equal element types, got {', '.join(map(str, given))}")
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Arguments that a test runs. With `symbolic`, it also runs with each distinct size

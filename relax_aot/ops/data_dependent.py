@@ -25,6 +25,7 @@ from relax_aot.ops._op import (
     must_equal,
     not_negative,
     require,
+    require_one_type,
 )
 
 FIRST = (Dim.of(0),)
@@ -225,6 +226,7 @@ def _nms_type(
     fits = boxes.rank == scores.rank == 3 and may_equal(boxes.shape[2], 4)
     floats = boxes.dtype is scores.dtype and boxes.dtype.is_float
     require(fits and floats, f"boxes and scores do not fit: {boxes} and {scores}")
+    require_one_type("non_max_suppression", boxes, overlap, least)
     greatest = scores.shape[0] * scores.shape[1] * scores.shape[2]
     found = TensorType(DType.I64, (greatest, Dim.of(3)))
     return found, TensorType(DType.I64, (Dim.of(1),))

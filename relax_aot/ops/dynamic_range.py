@@ -11,7 +11,7 @@ from relax_aot.ir.builder import KernelBuilder
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.loops import Buffer, Cast, Index, Load, Select, apply, binary
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, is_float, not_negative, require
+from relax_aot.ops._op import Array, Op, Sample, is_float, not_negative, require, require_one_type
 from relax_aot.ops._ranges import steps
 from relax_aot.ops._size_lists import (
     ZERO,
@@ -77,6 +77,7 @@ RANGE = Op(
 
 
 def _from_type(start: TensorType, delta: TensorType, *, length: int | Dim) -> TensorType:
+    require_one_type("range_from", start, delta)
     return TensorType(start.dtype, (Dim.of(length),))
 
 

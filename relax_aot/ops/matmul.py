@@ -27,6 +27,7 @@ from relax_aot.ops._op import (
     must_equal,
     must_fit,
     require,
+    require_one_type,
     spread,
 )
 from relax_aot.ops._samples import integers, normals
@@ -132,6 +133,7 @@ def _gemm_type(
     both = inner_a.is_constant and inner_b.is_constant
     require(not both or inner_a == inner_b, f"gemm needs equal inner sizes, got {a} and {b}")
     if c is not None:
+        require_one_type("gemm", a, c)
         require(c.rank <= 2, f"gemm's third argument must broadcast to a matrix, got {c}")
     return TensorType(a.dtype, (m, n))
 

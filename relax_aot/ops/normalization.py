@@ -21,13 +21,15 @@ from relax_aot.ops._op import (
     must_equal,
     normal_axis,
     require,
+    require_one_type,
     spread,
 )
 from relax_aot.ops._samples import normals
 
 
-def _same(x: TensorType, *_rest: TensorType | None, **_attrs: Any) -> TensorType:
+def _same(x: TensorType, *rest: TensorType | None, **_attrs: Any) -> TensorType:
     require(x.dtype.is_float, f"a normalization needs a float tensor, got {x}")
+    require_one_type("a normalization", x, *rest)
     return x
 
 

@@ -33,7 +33,8 @@ class AveragePool(Pool):
 
 def deduce(attrs: Pool, x: TensorType) -> TensorType:
     axes = len(attrs.kernel)
-    require(x.rank == axes + 2, f"a pool over {axes} axes does not take {x}")
+    number = x.dtype.is_float or x.dtype.is_int
+    require(x.rank == axes + 2 and number, f"a pool over {axes} axes does not take {x}")
     spatial = attrs.sizes(x.shape[2:], ceil_mode=attrs.ceil_mode)
     return TensorType(x.dtype, (*x.shape[:2], *spatial))
 

@@ -37,7 +37,8 @@ class Pool:
 
 def _type(attrs: Pool, x: TensorType) -> TensorType:
     axes = len(attrs.kernel)
-    require(x.rank == axes + 2, f"a pool over {axes} axes does not take {x}")
+    number = x.dtype.is_float or x.dtype.is_int
+    require(x.rank == axes + 2 and number, f"a pool over {axes} axes does not take {x}")
     return TensorType(x.dtype, (x.shape[0], *attrs.window.sizes(x.shape[1:-1]), x.shape[-1]))
 
 

@@ -80,12 +80,13 @@ class Sum:
 
 
 def _sum_type(attrs: Sum, x: TensorType, y: TensorType) -> TensorType:
+    found = _pair_type("qadd", x, y, attrs.to)
     _check_limits(attrs.limits, attrs.to)
     require(0 <= attrs.shift < 62, f"qadd: a shift of {attrs.shift}")
     wide = _sum_dtype(x, y, attrs.left, attrs.right, attrs.offset)
     fits = all(abs(w) < 2**31 for w in (attrs.left, attrs.right)) and wide is not None
     require(fits, f"qadd: weights {attrs.left} and {attrs.right}, offset {attrs.offset}")
-    return _pair_type("qadd", x, y, attrs.to)
+    return found
 
 
 def _sum_dtype(x: TensorType, y: TensorType, left: int, right: int, offset: int) -> DType | None:
@@ -157,13 +158,14 @@ class Product:
 
 
 def _product_type(attrs: Product, x: TensorType, y: TensorType) -> TensorType:
+    found = _pair_type("qmul", x, y, attrs.to)
     _check_limits(attrs.limits, attrs.to)
     fits = 0 <= attrs.factor < 2**31 and abs(attrs.offset) < 2**30 and 0 <= attrs.shift < 31
     require(fits, f"qmul: factor {attrs.factor}, offset {attrs.offset}, shift {attrs.shift}")
     kinds = zip(attrs.zeros, (x, y), strict=False)
     inside = all(t.dtype.limits[0] <= zero <= t.dtype.limits[1] for zero, t in kinds)
     require(len(attrs.zeros) == 2 and inside, f"qmul: zeros {tuple(attrs.zeros)} of {x} and {y}")
-    return _pair_type("qmul", x, y, attrs.to)
+    return found
 
 
 def _product_lower(attrs: Product, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) -> None:

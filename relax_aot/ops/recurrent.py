@@ -20,7 +20,7 @@ from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, require, require_one_type
 from relax_aot.ops._recurrent import (
     DIRECTIONS,
     GATES,
@@ -50,6 +50,8 @@ def _deduce(kind: str) -> Callable[..., tuple[TensorType, ...]]:
         assert x is not None and w is not None
         require(x.rank == 3 and w.rank == 3, f"{kind} needs x and w of rank 3, got {x} and {w}")
         require(x.dtype.is_float, f"{kind} needs float tensors, got {x}")
+        named = zip(argument_names(kind), args, strict=False)
+        require_one_type(kind, *(type_ for name, type_ in named if name != "lens"))
         gates = Dim.of(GATES[kind] * cell.hidden)
         require(w.shape[1] == gates, f"{kind}: w has {w.shape[1]} rows, expected {gates}")
         ways, hidden = Dim.of(len(cell.reverses)), Dim.of(cell.hidden)

@@ -30,7 +30,7 @@ from relax_aot.ir.graph import Condition
 from relax_aot.ir.loops import Buffer, Cast, Expr, Lit, Load, Operand, apply, binary
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._gates import gate_sigmoid, gate_tanh
-from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, require
+from relax_aot.ops._op import Array, Op, Sample, Trait, must_fit, require, require_one_type
 from relax_aot.ops._recurrent import (
     DIRECTIONS,
     GATES,
@@ -83,8 +83,10 @@ def _deduce(kind: str) -> Callable[..., tuple[TensorType, ...]]:
         x: TensorType = named["x"]
         require(x is not None and x.rank == 3 and x.dtype is DType.F32, f"q{kind} of {x}")
         require(0 <= cell.group <= GREATEST_GROUP, f"q{kind} with groups of {cell.group}")
+        others = {name: t for name, t in named.items() if name[0] not in "wr" or name == "rb"}
+        require_one_type(f"q{kind}", *(t for name, t in others.items() if name != "lens"))
         for name, type_ in named.items():
-            if name[0] not in "wr" or name == "rb":
+            if name in others:
                 continue
             require(type_ is not None and type_.rank == 2, f"q{kind}: {name} is {type_}")
             types = (DType.F32,) if name.endswith("_scales") else (DType.I8, DType.I4)

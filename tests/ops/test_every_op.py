@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
 import pytest
 
+from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.graph import Condition
 from relax_aot.ir.types import DType, TensorType
@@ -26,6 +27,8 @@ CASES = tuple(cases_of(all_ops().values()))
 KERNELS = tuple(case for case in CASES if not case.op.view)
 FIXED = tuple(case for case in CASES if not case.symbolic)
 BY_OP = {name: tuple(cases) for name, cases in groupby(CASES, key=lambda case: case.op.name)}
+
+DTYPES = (DType.F64, DType.F32, DType.F16, DType.I32, DType.I64, DType.BOOL, DType.I8, DType.U8)
 
 EXECUTORS: dict[str, Executor] = {"interpreter": interpreter, "c": c_library}
 
@@ -67,6 +70,29 @@ def test_conditions_hold_for_what_the_reference_accepts(op: str) -> None:
     for case in BY_OP[op]:
         broken = [str(c) for c in case.conditions if not holds(c, case.sizes)]
         assert not broken, (case.name, broken)
+
+
+def with_type(case: Case, at: int, dtype: DType) -> Case:
+    """A case whose argument has another element type."""
+    changed, types = replace(case), [*case.types]
+    type_ = types[at]
+    types[at] = type_ and replace(type_, dtype=dtype)
+    changed.__dict__["types"] = tuple(types)
+    return changed
+
+
+@pytest.mark.parametrize("op", BY_OP)
+def test_element_types_are_refused_or_have_a_kernel(op: str) -> None:
+    forms = {tuple(t and t.dtype for t in case.types): case for case in BY_OP[op]}
+    for case in forms.values():
+        there = [at for at, type_ in enumerate(case.types) if type_ is not None]
+        for at, dtype in product(there, DTYPES):
+            other = with_type(case, at, dtype)
+            try:
+                assert other.results and isinstance(other.conditions, tuple)
+                assert other.op.view or other.kernel
+            except RelaxAotError as error:
+                assert str(error)
 
 
 def numbers(attrs: Mapping[str, Any]) -> dict[str, Any]:
