@@ -39,8 +39,8 @@ class Dft:
 
 
 def _type(attrs: Dft, x: TensorType, along: TensorType | None = None) -> TensorType:
-    parts = x.shape[-1]
     require(x.dtype.is_float and x.rank >= 2, f"dft needs a float signal, got {x}")
+    parts = x.shape[-1]
     known = not parts.is_constant or parts in (Dim.of(1), Dim.of(2))
     require(known, f"dft: the last size is 1 or 2, not {parts}")
     at = normal_axis(attrs.axis, x.rank)

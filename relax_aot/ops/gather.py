@@ -114,6 +114,7 @@ GATHER_ELEMENTS = Op(
 
 def _nd_type(x: TensorType, indices: TensorType, *, batch_dims: int = 0) -> TensorType:
     require(_is_index(indices), f"gather_nd needs integer indices, got {indices}")
+    require(indices.rank >= 1, f"gather_nd needs indices of rank 1 or more, got {indices}")
     require(indices.shape[-1].is_constant, "gather_nd needs a constant last size of indices")
     depth = indices.shape[-1].constant
     require(batch_dims + depth <= x.rank, f"gather_nd: {indices} goes deeper than {x}")

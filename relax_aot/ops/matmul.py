@@ -218,7 +218,8 @@ def _integer_type(
     for x, zero in ((a, a_zero), (b, b_zero)):
         require(x.dtype in WIDTHS, f"matmul_integer needs bytes or i16, got {x}")
         fits = zero is None or (
-            zero.dtype is x.dtype and (zero.elements == Dim.of(1) or zero.rank in (1, x.rank))
+            zero.dtype is x.dtype
+            and (zero.elements == Dim.of(1) or (x.rank > 1 and zero.rank in (1, x.rank)))
         )
         require(fits, f"matmul_integer: {x} with the zero point {zero}")
     sums = DType.I64 if DType.I16 in (a.dtype, b.dtype) else DType.I32

@@ -174,6 +174,11 @@ TILE = Op(
 )
 
 
+def _tile_to_type(x: TensorType, *, shape: Sizes) -> TensorType:
+    require(len(shape) == x.rank, f"tile_to needs one size per axis of {x}, got {shape}")
+    return _reshape_type(x, shape=shape)
+
+
 def _tile_to_lower(k: KernelBuilder, x: Buffer, y: Buffer, *, shape: Sizes) -> None:
     with k.loops(*y.shape) as at:
         k.store(y[at], x[tuple(i % n for i, n in zip(at, x.shape, strict=True))])
@@ -181,7 +186,7 @@ def _tile_to_lower(k: KernelBuilder, x: Buffer, y: Buffer, *, shape: Sizes) -> N
 
 TILE_TO = Op(
     "tile_to",
-    _reshape_type,
+    _tile_to_type,
     _tile_to_lower,
     lambda x, *, shape: np.tile(
         x, [int(n) // max(m, 1) for n, m in zip(shape, x.shape, strict=True)]
@@ -360,6 +365,10 @@ CONCAT = Op(
 def _pad_type(
     x: TensorType, value: TensorType | None = None, *, before: Sizes, after: Sizes, mode: str
 ) -> TensorType:
+    known = len(before) == len(after) == x.rank
+    require(known, f"pad needs two widths per axis of {x}, got {before} and {after}")
+    one = value is None or (value.dtype is x.dtype and value.elements == Dim.of(1))
+    require(one, f"pad of {x} needs a number of its type, got {value}")
     sizes = zip(before, x.shape, after, strict=True)
     return TensorType(x.dtype, tuple(n + Dim.of(a) + Dim.of(b) for a, n, b in sizes))
 
@@ -388,7 +397,7 @@ def _pad_lower(k: KernelBuilder, *buffers: Buffer, before: Sizes, after: Sizes, 
         condition = inside[0]
         for part in inside[1:]:
             condition = Binary("&&", condition, part)
-        fill = value[()] if value is not None else _zero(x)
+        fill = value[(Dim.of(0),) * value.rank] if value is not None else _zero(x)
         k.store(y[at], Select(condition, x[where], fill))
 
 

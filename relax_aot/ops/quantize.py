@@ -49,11 +49,14 @@ def _scale_limits(call: Call, _value: Any) -> Limits | None:
 PARAMETERS: dict[str, ParameterLimits] = {"scale": _scale_limits, "zero": code_limits}
 
 
-def check_part(x: TensorType, part: TensorType, what: str, axis: int, block: int) -> None:
-    if part.elements == Dim.of(1):
-        return
-    normal_axis(axis, x.rank)
-    require(part.rank == (x.rank if block else 1), f"{what}: {part} does not fit {x}")
+def check_parts(
+    what: str, x: TensorType, *parts: TensorType | None, axis: int, block: int = 0
+) -> None:
+    """Scales and zero points are numbers, or have an axis of x, or all of them in blocks."""
+    for part in parts:
+        if part is not None and part.elements != Dim.of(1):
+            normal_axis(axis, x.rank)
+            require(part.rank == (x.rank if block else 1), f"{what}: {part} does not fit {x}")
 
 
 def part_conditions(
@@ -137,7 +140,7 @@ def _quantize_type(
     require(scale.dtype in FLOATS, f"quantize by {scale}")
     fits = zero is None or zero.dtype is attrs.to
     require(fits, f"quantize to {attrs.to.value} with the zero point {zero}")
-    check_part(x, scale, "quantize", attrs.axis, attrs.block)
+    check_parts("quantize", x, scale, zero, axis=attrs.axis, block=attrs.block)
     return TensorType(attrs.to, x.shape)
 
 
@@ -225,7 +228,7 @@ def _dequantize_type(
     require(scale.dtype in (*FLOATS, DType.F8E8M0), f"dequantize by {scale}")
     require(attrs.to in FLOATS, f"dequantize to {attrs.to.value}")
     require(zero is None or zero.dtype is x.dtype, f"dequantize: {x} with the zero point {zero}")
-    check_part(x, scale, "dequantize", attrs.axis, attrs.block)
+    check_parts("dequantize", x, scale, zero, axis=attrs.axis, block=attrs.block)
     return TensorType(attrs.to, x.shape)
 
 

@@ -42,7 +42,14 @@ from relax_aot.ops._op import (
     code_limits,
     require,
 )
-from relax_aot.ops.quantize import check_part, code_of, coded, part_at, part_conditions, spread_part
+from relax_aot.ops.quantize import (
+    check_parts,
+    code_of,
+    coded,
+    part_at,
+    part_conditions,
+    spread_part,
+)
 
 ROUNDINGS = ("onnx", "nearest", "tflite", "twice")
 RESULTS = (DType.I8, DType.U8, DType.I16, DType.U16)
@@ -75,7 +82,7 @@ def _type(
     low, high = to.limits
     fits = not limits or (len(limits) == 2 and low <= limits[0] <= limits[1] <= high)
     require(fits, f"requantize: limits {tuple(limits)} in {to.value}")
-    check_part(x, scale, "requantize", attrs.axis, 0)
+    check_parts("requantize", x, scale, zero, shift, axis=attrs.axis)
     return TensorType(to, x.shape)
 
 

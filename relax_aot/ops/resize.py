@@ -70,8 +70,8 @@ def _type(
 ) -> TensorType:
     fits = len(attrs.sizes) == x.rank == len(attrs.scales)
     require(fits, f"resize needs one size per axis of {x}")
-    known = factors is None or factors.dtype is DType.F32
-    require(known, f"resize needs scales of f32, got {factors}")
+    known = factors is None or (factors.dtype is DType.F32 and factors.rank == 1)
+    require(known, f"resize needs a list of scales of f32, got {factors}")
     require(x.dtype is not DType.BOOL or attrs.mode == "nearest", f"resize cannot interpolate {x}")
     return TensorType(x.dtype, tuple(Dim.of(n) for n in attrs.sizes))
 

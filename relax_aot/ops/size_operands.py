@@ -217,6 +217,7 @@ PAD = Op(
 
 def _expand_type(shape: TensorType, *, sizes: Sizes) -> TensorType:
     check_operands(shape)
+    require(shape.rank == 1, f"an Expand needs a list of sizes, got {shape}")
     given = shape.shape[0]
     return list_type(max(len(sizes), given.constant if given.is_constant else 0))
 
@@ -273,7 +274,8 @@ EXPAND = Op(
 
 def _reshape_type(shape: TensorType, *, sizes: Sizes, allow_zero: bool) -> TensorType:
     check_operands(shape)
-    require(shape.shape[0].is_constant, f"a shape needs a rank that is known, got {shape}")
+    known = shape.rank == 1 and shape.shape[0].is_constant
+    require(known, f"a shape needs a rank that is known, got {shape}")
     return list_type(shape.shape[0].constant)
 
 
