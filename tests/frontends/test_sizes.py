@@ -246,3 +246,24 @@ def test_choices_that_become_vectors(kind: str) -> None:
         x, y = rng.integers(-99, 99, (2, b, n, 8)).astype(kind if kind != "float" else np.float32)
         given = {"c": rng.integers(0, 2, (b, n, 8)).astype(np.bool_), "x": x, "y": y}
         np.testing.assert_array_equal(host(given)["z"], session.run(None, given)[0])
+
+
+def test_a_size_of_minus_one_is_dynamic() -> None:
+    """Paddle2ONNX writes it, also as the sizes of results that depend on data."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        minus (float[3, 4] x) => (float[3, 4] y, int64[2, 4] places) {
+            y = Relu(x)
+            places = NonZero(y)
+        }"""
+    )
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim[-2 if value.name == "x" else -1 :]:
+            dim.dim_value = -1
+    host = rx.compile(model, bounds={"x_0": 5, "x_1": 4}, name="minus").host()
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    y, places = session.run(None, {"x": x})
+    found = host(x=x)
+    np.testing.assert_array_equal(found["y"], y)
+    np.testing.assert_array_equal(found["places"], places)

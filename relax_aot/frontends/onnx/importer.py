@@ -186,8 +186,10 @@ def _changed(value: Result, change: Callable[[Var], Var]) -> Result:
 
 
 def _axes_of(value: ValueInfoProto) -> list[int | str]:
+    """Each axis as the file has it: -1 is a dynamic one without a name, as Paddle2ONNX writes."""
     dims = value.type.tensor_type.shape.dim
-    return [d.dim_value if d.HasField("dim_value") else d.dim_param for d in dims]
+    fixed = [d.HasField("dim_value") and d.dim_value != -1 for d in dims]
+    return [d.dim_value if known else d.dim_param for d, known in zip(dims, fixed, strict=True)]
 
 
 def _scope(graph: GraphProto, outer: Scope | None) -> Scope:

@@ -230,7 +230,8 @@ class _Repetition:
 
 def _declared(value: ValueInfoProto) -> list[int | None]:
     shape = value.type.tensor_type.shape
-    return [dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim]
+    known = [dim.HasField("dim_value") and dim.dim_value != -1 for dim in shape.dim]
+    return [d.dim_value if k else None for d, k in zip(shape.dim, known, strict=True)]
 
 
 def _loop(node: Node) -> Results:
