@@ -46,6 +46,7 @@ class Case:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     results: tuple[bool, ...] = (True,)
     domain: str = DOMAIN
+    opset: int = 17
     rtol: float = 1e-4
     atol: float = 1e-5
     codes_apart: int = 0
@@ -168,6 +169,8 @@ CASES = [
     Case("SkipSimplifiedLayerNormalization", (f(N, 3, 8), f(N, 3, 8), f(8)),
          {"epsilon": 1e-5}, (True, False, False, True)),
     Case("SimplifiedLayerNormalization", (f(N, 3, 8), f(8)), {"epsilon": 1e-5}, domain=""),
+    # It is older in ONNX Runtime than in ONNX.
+    Case("LayerNormalization", (f(N, 3, 8), f(8), f(8)), {"epsilon": 1e-5}, domain="", opset=12),
     Case("EmbedLayerNormalization",
          (below(9, N, 4), below(2, N, 4), f(9, 8), f(6, 8), f(2, 8), f(8), f(8), below(2, N, 4)),
          {"epsilon": 1e-5}, (True, True)),
@@ -275,7 +278,7 @@ def model_of(case: Case) -> tuple[ModelProto, dict[str, Input]]:
     made = helper.make_node(case.op, names, results, domain=case.domain, **case.attrs)
     outputs = [helper.make_value_info(name, TypeProto()) for name in results if name]
     graph = helper.make_graph([made], "one_node", inputs, outputs, constants)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    opsets = [helper.make_opsetid("", case.opset), helper.make_opsetid(DOMAIN, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     return model, {n: x for n, x in given.items() if x.value is None}
 
