@@ -50,6 +50,7 @@ from relax_aot.scheduling.nest import (
     bounds_known,
     coefficient_dim,
     nest_of,
+    nested,
     ranges,
     without_lets,
 )
@@ -158,11 +159,7 @@ def contraction_of(
         return None
     if not all(isinstance(stmt, Declare | Store) for stmt in after):
         return None
-    reductions: list[For] = []
-    body: tuple[Stmt, ...] = (chain,)
-    while len(body) == 1 and isinstance(body[0], For):
-        reductions.append(body[0])
-        body = body[0].body
+    reductions, body = nested(chain)
     if len(body) != 1 or not isinstance(body[0], Assign) or body[0].local != first.local:
         return None
     factors = _factors(body[0].value, first.local, integers)

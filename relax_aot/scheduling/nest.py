@@ -88,14 +88,31 @@ def chain_of(stmt: For, bounds: Bounds) -> Nest | None:
     return Nest(tuple(loops), block, _free(loops, block, bounds))
 
 
-def counted_loops(stmt: For, bounds: Bounds) -> tuple[list[For], Sequence[Stmt]] | None:
-    """The loops that begin with `stmt`, and what the last one does, if they count from 0 to ends
-    that are known and that none of them changes."""
+def free_nest(stmt: Stmt, bounds: Bounds) -> Nest | None:
+    """The nest that begins with `stmt`, if all of its loops are free and count from 0 to ends that
+    none of them changes."""
+    nest = nest_of(stmt, bounds)
+    if nest is None or not nest.loops or len(nest.free) < len(nest.loops):
+        return None
+    if any(loop.start != 0 or not bounds_known(loop, bounds) for loop in nest.loops):
+        return None
+    return nest
+
+
+def nested(stmt: Stmt) -> tuple[list[For], tuple[Stmt, ...]]:
+    """Loops one in the other from `stmt` on, and what the last one does."""
     loops: list[For] = []
-    body: Sequence[Stmt] = without_lets((stmt,))
+    body: tuple[Stmt, ...] = (stmt,)
     while len(body) == 1 and isinstance(body[0], For):
         loops.append(body[0])
         body = body[0].body
+    return loops, body
+
+
+def counted_loops(stmt: For, bounds: Bounds) -> tuple[list[For], Sequence[Stmt]] | None:
+    """The loops that begin with `stmt`, and what the last one does, if they count from 0 to ends
+    that are known and that none of them changes."""
+    loops, body = nested(*without_lets((stmt,)))
     names = {loop.variable for loop in loops}
     if any(loop.start != 0 or loop.stop.symbols & names for loop in loops):
         return None

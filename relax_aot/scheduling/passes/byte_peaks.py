@@ -10,16 +10,16 @@ maxima of columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, prove_le
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Apply, Assign, Declare, For, Lit, Load, Local, Stmt, Store
+from relax_aot.ir.loops import Apply, Assign, Declare, For, Lit, Load, Local, Store
 from relax_aot.microkernels.byte_peaks import MOST_TAPS
 from relax_aot.scheduling.apply import apply_module
 from relax_aot.scheduling.contraction import BYTES, moved, step_of, stride, suffix_of
-from relax_aot.scheduling.nest import Nest, bounds_known, greatest, nest_of, ranges
+from relax_aot.scheduling.nest import Nest, free_nest, greatest, nested, ranges
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.windows import whole
 from relax_aot.scheduling.writer import Writer
@@ -92,8 +92,7 @@ EXAMPLES = (
 
 def run(module: Module, target: Target) -> Module:
     """Every kernel, for targets that compare several bytes at once."""
-    fast = target.channels_last or (target.dots == "_s16" and not target.compact)
-    return apply_module(module, target, match) if fast else module
+    return apply_module(module, target, match) if target.has_byte_lines else module
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +110,8 @@ class _Peaks:
 
 
 def match(stmt: For, w: Writer, context: Context) -> Emit | None:
-    nest = nest_of(stmt, w.bounds)
-    if nest is None or not nest.loops or len(nest.free) < len(nest.loops):
-        return None
-    if any(loop.start != 0 or not bounds_known(loop, w.bounds) for loop in nest.loops):
-        return None
-    found = _peaks(nest)
+    nest = free_nest(stmt, w.bounds)
+    found = _peaks(nest) if nest is not None else None
     return None if found is None else _channels(found, w) or _rows(found, w)
 
 
@@ -128,7 +123,7 @@ def _peaks(nest: Nest) -> _Peaks | None:
             return None
     if peak.dtype not in BYTES or least != peak.dtype.limits[0] or store.value != peak:
         return None
-    windows, body = _nested(first)
+    windows, body = nested(first)
     match body:
         case (Assign(local, Apply("max", (left, Load() as load))),) if local == left == peak:
             pass
@@ -142,22 +137,13 @@ def _peaks(nest: Nest) -> _Peaks | None:
     inner = {window.variable for window in windows}
     if any((window.start.symbols | window.stop.symbols) & inner for window in windows):
         return None
-    return _Peaks(nest, windows, load, store)
+    return _Peaks(nest, tuple(windows), load, store)
 
 
 def _within(windows: Sequence[For], nest: Nest, w: Writer) -> bool:
     """Whether no window lies beyond a border, where nothing may be read."""
     known = ranges(nest.loops, w.bounds)
     return all(prove_le(window.start, window.stop, known) for window in windows)
-
-
-def _nested(loop: For) -> tuple[tuple[For, ...], Sequence[Stmt]]:
-    windows = [replace(loop, body=())]
-    body = loop.body
-    while len(body) == 1 and isinstance(body[0], For):
-        windows.append(replace(body[0], body=()))
-        body = body[0].body
-    return tuple(windows), body
 
 
 def _channels(found: _Peaks, w: Writer) -> Emit | None:

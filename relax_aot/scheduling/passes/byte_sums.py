@@ -46,7 +46,7 @@ from relax_aot.scheduling.contraction import (
     suffix_of,
     symbols_of,
 )
-from relax_aot.scheduling.nest import Nest, greatest, nest_of, without_lets
+from relax_aot.scheduling.nest import Nest, free_nest, greatest, nested
 from relax_aot.scheduling.strategies.mve import MOST_APART
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.writer import Writer
@@ -136,8 +136,7 @@ EXAMPLES = (
 
 def run(module: Module, target: Target) -> Module:
     """Every kernel, for targets that add several bytes at once."""
-    fast = target.channels_last or (target.dots == "_s16" and not target.compact)
-    return apply_module(module, target, match) if fast else module
+    return apply_module(module, target, match) if target.has_byte_lines else module
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,24 +277,17 @@ def _number(dim: Dim) -> Expr:
 
 
 def _sum_of(stmt: For, bounds: Bounds) -> _Sum | None:
-    plain = without_lets((stmt,))
-    nest = nest_of(plain[0], bounds) if plain else None
-    if nest is None or not nest.loops or len(nest.free) < len(nest.loops):
+    nest = free_nest(stmt, bounds)
+    if nest is None:
         return None
     declared = [one for one in nest.leaf if isinstance(one, Declare)]
     at = next((n for n, one in enumerate(nest.leaf) if isinstance(one, For)), len(nest.leaf))
     before, after = nest.leaf[:at], nest.leaf[at + 1 :]
     if at == len(nest.leaf) or not all(isinstance(one, Declare) for one in before):
         return None
-    if any(lp.start != 0 for lp in nest.loops) or symbols_of(*nest.loops) - set(bounds):
-        return None
     if not all(isinstance(one, Declare | Store) for one in after):
         return None
-    reductions: list[For] = []
-    body: tuple[Stmt, ...] = (nest.leaf[at],)
-    while len(body) == 1 and isinstance(body[0], For):
-        reductions.append(body[0])
-        body = body[0].body
+    reductions, body = nested(nest.leaf[at])
     variables = {lp.variable for lp in (*nest.loops, *reductions)}
     if len(reductions) > 2 or symbols_of(*reductions) & variables:
         return None

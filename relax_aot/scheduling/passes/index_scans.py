@@ -32,13 +32,12 @@ from relax_aot.ir.loops import (
     Local,
     Reserve,
     Select,
-    Stmt,
 )
 from relax_aot.ir.rewrite import map_expr
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.apply import rewrite_nests
 from relax_aot.scheduling.contraction import moved, stride
-from relax_aot.scheduling.nest import names_in, without_lets
+from relax_aot.scheduling.nest import names_in, nested, without_lets
 from relax_aot.scheduling.targets import Emit, Target
 from relax_aot.scheduling.writer import Writer
 
@@ -135,11 +134,7 @@ def _emit(found: _Scan, w: Writer) -> None:
 
 def _scan_of(loop: For) -> _Scan | None:
     """The scan that a loop nest is: without other statements, of contiguous indices."""
-    loops: list[For] = []
-    body: tuple[Stmt, ...] = without_lets((loop,))
-    while len(body) == 1 and isinstance(body[0], For):
-        loops.append(body[0])
-        body = body[0].body
+    loops, body = nested(*without_lets((loop,)))
     *declared, last = body
     match last:
         case If(

@@ -41,7 +41,7 @@ from relax_aot.scheduling.contraction import (
     suffix_of,
     symbols_of,
 )
-from relax_aot.scheduling.nest import greatest, nest_of
+from relax_aot.scheduling.nest import free_nest, greatest, nested
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.targets import Context, Emit, Target
 from relax_aot.scheduling.writer import Writer
@@ -177,11 +177,11 @@ class _Sums:
 
 
 def match(stmt: For, w: Writer, context: Context) -> Emit | None:
-    nest = nest_of(stmt, w.bounds)
-    if nest is None or not nest.loops or len(nest.free) < len(nest.loops):
+    nest = free_nest(stmt, w.bounds)
+    if nest is None or context.lean:
         return None
     found = _rows(nest.leaf) or _columns(nest.leaf) or _lanes(nest.leaf)
-    if found is None or context.lean:
+    if found is None:
         return None
     load, places = found.value.load, (*nest.loops, *found.loops)
     if any(loop.start != 0 or stride(load, loop.variable) is None for loop in places):
@@ -194,7 +194,7 @@ def match(stmt: For, w: Writer, context: Context) -> Emit | None:
     channel = nest.loops[-1] if lanes else elements[-1]
     if symbols_of(*found.loops) & {loop.variable for loop in places}:
         return None
-    if greatest(channel.stop, w.bounds) > MOST_SUMS or symbols_of(*nest.loops) - set(w.bounds):
+    if greatest(channel.stop, w.bounds) > MOST_SUMS:
         return None
     outer = [loop for loop in nest.loops if loop != channel]
     return lambda: _emit(outer, channel, found, w)
@@ -228,11 +228,11 @@ def _rows(leaf: Sequence[Stmt]) -> _Sums | None:
     begun, rest = _begun(leaf)
     if begun is None or not rest:
         return None
-    loops, body = _nested(rest[0])
+    loops, body = nested(rest[0])
     value = _added(body, begun)
     if value is None or not 1 <= len(loops) <= 2 or not _plain(rest[1:]):
         return None
-    return _Sums("rows", begun, value, loops, tuple(rest[1:]))
+    return _Sums("rows", begun, value, tuple(loops), tuple(rest[1:]))
 
 
 def _columns(leaf: Sequence[Stmt]) -> _Sums | None:
@@ -243,7 +243,7 @@ def _columns(leaf: Sequence[Stmt]) -> _Sums | None:
     column, inside = _begun(across.body)
     if column is None or len(inside) != 2 or not _plain(rest[1:]):
         return None
-    loops, body = _nested(inside[0])
+    loops, body = nested(inside[0])
     value, last = _added(body, column), Assign(total, Binary("+", total, column))
     if value is None or len(loops) != 1 or inside[1] != last:
         return None
@@ -302,16 +302,6 @@ def _begun(body: Sequence[Stmt]) -> tuple[Local | None, Sequence[Stmt]]:
         case (Declare(Local(dtype=DType.F32) as local, Lit(0.0)), *rest):
             return local, rest
     return None, body
-
-
-def _nested(stmt: Stmt) -> tuple[tuple[For, ...], Sequence[Stmt]]:
-    """Loops one in the other, and what the inner one does."""
-    loops: list[For] = []
-    body: Sequence[Stmt] = (stmt,)
-    while len(body) == 1 and isinstance(body[0], For):
-        loops.append(replace(body[0], body=()))
-        body = body[0].body
-    return tuple(loops), body
 
 
 def _added(body: Sequence[Stmt], local: Local) -> _Value | None:

@@ -66,7 +66,7 @@ EXAMPLES = (
 
 def run(module: Module, target: Target) -> Module:
     """Every kernel, for the targets of `quantized_lines`."""
-    return apply_module(module, target, match) if quantized_lines.is_fast(target) else module
+    return apply_module(module, target, match) if target.has_byte_lines else module
 
 
 def match(stmt: For, w: Writer, context: Context) -> Emit | None:

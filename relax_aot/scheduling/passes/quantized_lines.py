@@ -97,12 +97,7 @@ EXAMPLES = (
 
 def run(module: Module, target: Target) -> Module:
     """Every kernel, for targets with vectors of bytes, and where loops divide more slowly."""
-    return apply_module(module, target, match) if is_fast(target) else module
-
-
-def is_fast(target: Target) -> bool:
-    """Whether lines are faster than loops."""
-    return target.channels_last or (target.dots == "_s16" and not target.compact)
+    return apply_module(module, target, match) if target.has_byte_lines else module
 
 
 def match(stmt: For, w: Writer, context: Context) -> Emit | None:

@@ -110,6 +110,12 @@ class Target:
     tf32: bool = False
     nests: tuple[DeviceStrategy, ...] = ()
 
+    @property
+    def has_byte_lines(self) -> bool:
+        """Whether micro-kernels for lines of bytes are faster than loops: on Cortex-M with Helium
+        or the DSP extension."""
+        return self.channels_last or (self.dots == "_s16" and not self.compact)
+
     def panel_columns(self, steps: int) -> int:
         """Columns of a panel of so many floats each; 0 if none fits."""
         fits = self.panel // (steps * DType.F32.bytes)
