@@ -127,14 +127,18 @@ def python_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _paragraph(text: str) -> list[str]:
+    return ["", text[:1].upper() + text[1:]] if text else []
+
+
 def micro_kernels_page() -> str:
     lines = ["# Micro-kernels", "", MADE, "", MICRO_KERNELS]
     for module in instruction_sets().values():
         families: dict[str, list[MicroKernel]] = {}
         for kernel in module.MICRO_KERNELS:
             families.setdefault(re.sub("_[su]8$", "", kernel.name), []).append(kernel)
-        title, _, rest = (module.__doc__ or "").partition(":")
-        lines += ["", f"## {title}", "", cell(rest)[:1].upper() + cell(rest)[1:]]
+        title, *rest = re.split(r": |\. |\.$", cell(module.__doc__ or ""), maxsplit=1)
+        lines += ["", f"## {title}", *(line for text in rest for line in _paragraph(text))]
         for kernels in families.values():
             kernel = kernels[0]
             lines += ["", f"### {', '.join(f'`{one.name}`' for one in kernels)}", ""]

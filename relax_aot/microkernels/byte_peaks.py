@@ -12,7 +12,7 @@ _BOTH: Parameters = {**BYTES, **_LEAST}
 MICRO_KERNELS = (
     *micro_kernels(
         "byte_peaks.h",
-        """channels 1..~40, count0 0..~4, step0 ~channels | 40, count1 0..~4, step1 ~channels | 9
+        """channels 0..~40, count0 0..~4, step0 ~channels | 40, count1 0..~4, step1 ~channels | 9
         kernel @raot_peak_channels_$S(
           %image: $T[span(channels * 1, count0 * step0, count1 * step1)]
         ) -> (%out: $T[channels]) {
@@ -28,8 +28,8 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         "byte_peaks.h",
-        f"""count 1..~90, step ~1 | 3, rows 0..~4, row_step ~width | width + 5,
-        taps 1..{MOST_TAPS}, stride 1..~3, first ~-3 | -1 | 0 | 2, width 1..~150
+        f"""count 0..~90, step ~1 | 3, rows 0..~4, row_step ~width | width + 5,
+        taps 1..{MOST_TAPS}, stride 1..~3, first ~-3 | -1 | 0 | 2, width 0..~150
         kernel @raot_peak_rows_$S(%image: $T[span(rows * row_step, width * 1)]) ->
           (%out: $T[span(count * step)]) {{
           for j in 0..count {{

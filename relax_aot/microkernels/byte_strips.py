@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strips of bytes as 32-bit integers and back, around loops over these that compilers make vectors
-of on Helium."""
+"""Strips of bytes as 32-bit integers and back: compilers make vectors of the loops over these
+integers on Helium."""
 
 from __future__ import annotations
 

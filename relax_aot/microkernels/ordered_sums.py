@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of dequantized bytes in the order in which ONNX Runtime adds them, four channels at a time
+"""Sums of dequantized bytes in the order in which ONNX Runtime adds them: four channels at a time
 on Helium."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ORDERS: Parameters = {
 _LANE = _VALUE.replace("c + i * step0 + $j * step1", "c * channel_step + i")
 _SUMS = micro_kernels(
     "ordered_sums.h",
-    """channels 1..~9, count0 1..~11, step0 ~channels | 40, count1 1..~4, step1 ~channels | 9,
+    """channels 0..~9, count0 0..~11, step0 ~channels | 40, count1 0..~4, step1 ~channels | 9,
     zero $zeros, %scale 10000..2000000
     kernel @raot_sum_${order}_f32_$S(
       %image: $T[span(channels * 1, count0 * step0, count1 * step1)], %scale: f32[1]
@@ -47,7 +47,7 @@ _SUMS = micro_kernels(
 
 _LANES = micro_kernels(
     "ordered_sums.h",
-    """channels 1..~5, channel_step ~count | 40, count 0..~23, zero $zeros, %scale 10000..2000000
+    """channels 0..~5, channel_step ~count | 40, count 0..~23, zero $zeros, %scale 10000..2000000
     kernel @raot_sum_lanes_f32_$S(
       %image: $T[span(channels * channel_step, count * 1)], %scale: f32[1]
     ) -> (%sums: f32[channels]) {

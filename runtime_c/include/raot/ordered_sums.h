@@ -4,12 +4,10 @@
  *
  *     raot_sum_rows_f32      element by element: i0, then i1
  *     raot_sum_columns_f32   each column from top to bottom (i0), then the columns (i1)
- *
- *     raot_sum_lanes_f32     four sums of every fourth element, (0 + 2) + (1 + 3), then what is
- * left over
+ *     raot_sum_lanes_f32     four sums of every fourth element, (0 + 2) + (1 + 3), then the others
  *
  * An element is (image[c + i0 * step0 + i1 * step1] - zero) * scale[0], rounded: channels are
- * contiguous. Elements of lanes are: (image[c * channel_step + i] - zero) * scale[0].
+ * contiguous. Of lanes, the elements of a channel are contiguous: image[c * channel_step + i].
  */
 #ifndef RAOT_ORDERED_SUMS_H
 #define RAOT_ORDERED_SUMS_H
