@@ -237,9 +237,12 @@ def packed_inputs(
     data = _data(module.constant_table, old, call)
     for one in packed:
         values = one.data(data)
-        key, own = _name(call, made, one, values, args, replaceable=module.replaceable)
-        type_ = TensorType(one.buffer.dtype, shape_of(*values.shape))
-        args[one.buffer.name] = made.setdefault(key, Constant(own, type_, values)).var
+        key, own = _name(call, module, made, one, values, args)
+        constant = Constant(own, TensorType(one.buffer.dtype, shape_of(*values.shape)), values)
+        earlier = module.constant_table.get(own)  # of another pass
+        if earlier is None or not _is_same(earlier, constant):
+            earlier = made.setdefault(key, constant)
+        args[one.buffer.name] = earlier.var
     return tuple(args[buffer.name] for buffer in kernel.inputs)
 
 
@@ -259,22 +262,26 @@ def is_balanced(constant: Constant) -> bool:
     return constant.type.dtype is DType.I8 and bool(constant.data.min(initial=0) > -128)
 
 
+def _is_same(one: Constant, other: Constant) -> bool:
+    return one.type == other.type and one.data.tobytes() == other.data.tobytes()
+
+
 def _name(
     call: Call,
+    module: Module,
     made: dict[str, Constant],
     packed: Packed,
     values: Array,
     args: dict[str, Var],
-    *,
-    replaceable: bool,
 ) -> tuple[str, str]:
     """A key for equal constants, and a name. Data that may be replaced are in no name."""
     digest = sha256(values.tobytes() + str(values.shape).encode()).hexdigest()[:8]
     if packed.origin:
         stem = f"{args[packed.origin].name}.packed"
-        count = 1 + sum(one.name.startswith(stem) for one in made.values())
-        return f"{stem}_{digest}", f"{stem}_{count if replaceable else digest}"
+        constants = (*module.constants, *made.values())
+        count = 1 + sum(one.name.startswith(stem) for one in constants)
+        return f"{stem}_{digest}", f"{stem}_{count if module.replaceable else digest}"
     name = f"{packed.buffer.name}_{digest}"
-    if replaceable:
+    if module.replaceable:
         name = f"{call.outs[0].name}.{packed.buffer.name}"
     return name, name

@@ -187,6 +187,20 @@ def test_means_with_ties_are_those_of_onnx_runtime(dtype: str) -> None:
         np.testing.assert_array_equal(run.outputs["y"], right)
 
 
+def test_a_scale_that_two_passes_pack_is_one_constant() -> None:
+    """The quantization of an array, and that of a product."""
+    text = """
+        u = QuantizeLinear (x, s, z)
+        product = Mul (w, w)
+        y = QuantizeLinear (product, s, z)
+    """
+    weights = {"s": np.array(0.3, np.float32), "z": np.array(3, np.int8)}
+    model = model_of("m (float[12] x, float[12] w) => (int8[12] u, int8[12] y)", text, weights)
+    built = driver.compile_model(model, BOARD, driver.Options(check=True, name="m"))
+    text = built.files[built.units[0]].decode()
+    assert len(set(re.findall(r"m_quantized_scale_\w+", text))) == 1
+
+
 def test_a_scalar_loop_is_found() -> None:
     code = [
         Instruction(0, "movs", "r0, #4", True),
