@@ -210,6 +210,13 @@ NETS = {
           c = Conv<pads=[1,1,1,1], group=20>(a, w1)
           p = Relu(c)
           y = Conv(p, w8) }""",
+    "pooled": """
+        { a = Conv<pads=[1,1,1,1]>(x, w11)
+          p = MaxPool<kernel_shape=[5,5], pads=[2,2,2,2]>(a)
+          q = MaxPool<kernel_shape=[5,5], pads=[2,2,2,2]>(p)
+          r = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1], count_include_pad=0>(q)
+          d = Concat<axis=1>(a, p, q, r)
+          y = Conv(d, w15) }""",
     "normalized": """
         { a = Conv(x, w7)
           t = Transpose<perm=[0,2,3,1]>(a)
@@ -245,13 +252,14 @@ NETS = {
           y = Conv<pads=[1,1,1,1], group=20>(p, w1) }""",
 }
 LAST = {"narrow": {"a", "p"}, "normalized": {"f"}, "result": set[str](), "alone": set[str](),
-        "resized": {"p", "l", "c", "r"}, "skipped": {"p", "c", "d"}}  # fmt: skip
+        "resized": {"p", "l", "c", "r"}, "skipped": {"p", "c", "d"},
+        "pooled": {"a", "p", "q", "d"}}  # fmt: skip
 SHAPES = {
     "w0": (20, 4, 3, 3), "b0": (20,), "w1": (20, 1, 3, 3), "w2": (20, 20, 1, 1), "b2": (20,),
     "w3": (36, 20, 3, 3), "w4": (40, 2, 2, 3), "w5": (24, 40, 3, 1), "w6": (17, 48, 3, 3),
     "w7": (20, 4, 1, 1), "w8": (5, 20, 1, 1), "w9": (20, 1, 7, 7),
     "w10": (5, 20, 3, 3), "w11": (20, 4, 3, 3), "w12": (16, 20, 3, 3), "w13": (18, 36, 3, 3),
-    "w14": (32, 4, 5, 3), "b14": (32,),
+    "w14": (32, 4, 5, 3), "b14": (32,), "w15": (24, 80, 1, 1),
     "v0": (20,), "v1": (20,), "v2": (20, 40), "v3": (40, 20),
 }  # fmt: skip
 

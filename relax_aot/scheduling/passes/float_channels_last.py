@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images of floats between kernels with their channels last (NHWC).
 
-An image with many channels that a convolution with known weights reads or writes, and that only
-kernels access, is stored with axis 1 behind the others, so that vectors hold the channels of a
-position: windows are then contiguous, and no border or width leaves lanes unused. All kernels that
-access such an image are convolutions, or loops over its elements or its windows, whose loop over
-channels becomes the innermost one. Inputs, results and states of the model keep their layout.
+An image with many channels that a convolution with known weights, or a pool with a border, reads or
+writes, and that only kernels access, is stored with axis 1 behind the others, so that vectors hold
+the channels of a position: windows are then contiguous, and no border or width leaves lanes unused.
+All kernels that access such an image are convolutions, or loops over its elements or its windows,
+whose loop over channels becomes the innermost one. Inputs, results and states of the model keep
+their layout.
 
 Unless orders are kept, the sums of a convolution that reads or writes such an image run over the
 channels of one tap after another (docs/decisions/0043), and those of clipped windows in planes
@@ -230,7 +231,7 @@ def _accessed(kernel: Kernel, module: Module, least: int) -> tuple[set[str], set
         if found is None:
             if not _follows(stmt, images, module.bounds):
                 bad |= images - _innermost(stmt, images)
-            elif sampled := _sampled(stmt, images):
+            elif sampled := _sampled(stmt, images) or _pooled(stmt, images, module.bounds):
                 good |= sampled
                 pairs |= set(product(sampled, sampled))
             continue
@@ -322,6 +323,15 @@ def _sampled(stmt: Stmt, images: set[str]) -> set[str]:
     moving = set().union(*stored)
     apart = any(names & held or moving - names for names in read)
     return {place.buffer.name for place in found} if apart else set()
+
+
+def _pooled(stmt: Stmt, images: set[str], bounds: Bounds) -> set[str]:
+    """The images of a pool whose windows may reach beyond its image."""
+    found = chain_of(stmt, bounds) if isinstance(stmt, For) else None
+    inner = [loop for loop in walk(found.leaf) if isinstance(loop, For)] if found else []
+    own = {loop.variable for loop in found.loops} if found else set()
+    clipped = any((loop.start.symbols | loop.stop.symbols) & own for loop in inner)
+    return {place.buffer.name for place in _places((stmt,))} & images if clipped else set()
 
 
 def _innermost(stmt: Stmt, images: set[str]) -> set[str]:
