@@ -26,7 +26,17 @@ from math import prod
 from relax_aot.fusion.accesses import Access, accesses, stores
 from relax_aot.ir.bounds import GREATEST, interval
 from relax_aot.ir.builder import At
-from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, FloorDiv, Mod, prove_le, prove_lt
+from relax_aot.ir.dims import (
+    ONE,
+    ZERO,
+    Bounds,
+    Dim,
+    FloorDiv,
+    Mod,
+    assume,
+    prove_le,
+    prove_lt,
+)
 from relax_aot.ir.loops import (
     For,
     Micro,
@@ -48,9 +58,7 @@ def one_to_one(
     if not undetermined(index, loops, plain, data):
         return True
     # Where an iteration exists, every loop around it has one.
-    facts = (loop.extent - 1 for loop in loops)
-    known = tuple(f for f in facts if not f.is_constant and f.symbols <= set(plain))
-    inside = replace(plain, facts=(*plain.facts, *known))
+    inside = assume(plain, [("<=", ONE, loop.extent) for loop in loops])
     return not undetermined(index, loops, inside, data)
 
 

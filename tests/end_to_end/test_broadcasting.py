@@ -170,3 +170,21 @@ def test_rows_that_are_cut_from_a_table_do_not_stretch(rows: tuple[str, str]) ->
         feeds = {"x": normal(b, t, 3), "past": normal(m, 3)}
         (expected,) = session.run(["z"], feeds)
         np.testing.assert_array_equal(host(**feeds)["z"], expected)
+
+
+def test_a_size_that_equals_another_and_broadcasts_limits_loops_of_transposed_windows() -> None:
+    """Joining x and y says that k is n; the loops over the sum end at the larger of k and m."""
+    model = model_of(
+        "a (float[k, 1, t] x, float[n, 1, t] y, float[m, 1, 1] b) => (float[o, 3, p] z)",
+        """joined = Concat <axis = 1> (x, y)
+           sum = Add(joined, b)
+           z = ConvTranspose <strides = [2]> (sum, w)""",
+        {"w": normal(2, 3, 4)},
+    )
+    bounds = {"n": (1, 3), "k": (1, 3), "m": (1, 3), "t": (1, 6)}
+    host = rx.compile(model, bounds=bounds, name="stretched").host()
+    session = pytest.importorskip("onnxruntime").InferenceSession(model.SerializeToString())
+    for n, m, t in ((3, 1, 5), (1, 3, 6), (2, 2, 1)):
+        arrays = {"x": normal(n, 1, t), "y": normal(n, 1, t), "b": normal(m, 1, 1)}
+        (expected,) = session.run(None, arrays)
+        np.testing.assert_allclose(host(**arrays)["z"], expected, rtol=1e-5, atol=1e-6)

@@ -16,7 +16,7 @@ import relax_aot as rx
 from relax_aot import fusion, lowering, transforms
 from relax_aot.driver import Options, load
 from relax_aot.fusion import legality
-from relax_aot.ir.dims import Bounds, Dim
+from relax_aot.ir.dims import Bounds, Dim, assume, dim_max
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Buffer, For, If, Lit, Stmt, Store, binary
 from relax_aot.ir.loops import Index as IndexValue
@@ -323,6 +323,14 @@ def test_what_is_proven_one_to_one_is_so_at_every_size() -> None:
             stored = [tuple(d.evaluate(at) for d in index) for at in iterations(loops, sizes)]
             assert len(set(stored)) == len(stored), f"{index} in {loops} at {sizes}"
     assert proven > 300
+
+
+def test_loops_up_to_a_size_that_equals_another_are_proven_one_to_one() -> None:
+    n, k, m = Dim.of("n"), Dim.of("k"), Dim.of("m")
+    bounds = assume(Bounds.of(dict.fromkeys("nkm", (0, 4))), [("==", k, n)])
+    rows, columns = Dim.of(4), dim_max(k, m)
+    loops = (For("i", Dim.of(0), rows, ()), For("j", Dim.of(0), columns, ()))
+    assert legality.one_to_one((Dim.of("i") * columns + Dim.of("j"),), loops, bounds)
 
 
 def nested(loops: tuple[For, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import product
 from math import lcm, prod
 
-from relax_aot.ir.dims import ZERO, Bounds, Dim, FloorDiv, Mod, ceildiv, simplify
+from relax_aot.ir.dims import ZERO, Bounds, Dim, FloorDiv, Mod, assume, ceildiv, simplify
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import For, Kernel, Load, Stmt, Store, expressions, walk
@@ -204,9 +204,8 @@ def _placed(body: Sequence[Stmt], at: Mapping[str, Dim]) -> tuple[Stmt, ...]:
 
 def _inside(loops: tuple[For, ...], bounds: Bounds) -> Bounds:
     """What holds in an iteration: also that variables are less than symbolic ends."""
-    inside = ranges(loops, bounds)
-    rests = (loop.stop - 1 - Dim.of(loop.variable) for loop in loops)
-    return replace(inside, facts=(*inside.facts, *(r for r in rests if r.symbols <= {*inside})))
+    below = [("<=", Dim.of(loop.variable), loop.stop - 1) for loop in loops]
+    return assume(ranges(loops, bounds), below)
 
 
 def _trimmed(body: Sequence[Stmt], bounds: Bounds) -> list[Stmt]:
