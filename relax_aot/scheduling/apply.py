@@ -30,6 +30,7 @@ from relax_aot.scheduling.grouped import grouped_of
 from relax_aot.scheduling.nest import bounds_known, names_in
 from relax_aot.scheduling.packing import Packed
 from relax_aot.scheduling.room import room_of
+from relax_aot.scheduling.strategies._sums import LEVELS
 from relax_aot.scheduling.strategies.byte_rows import byte_rows
 from relax_aot.scheduling.strategies.f32_calls import calls
 from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
@@ -81,14 +82,15 @@ def _with_taken(roles: Weighted) -> Weighted | None:
 
 def schedule_floats(stmt: For, w: Writer, context: Context) -> Emit | None:
     """A float contraction, by one function for small programs or by a strategy of the target.
-    The micro-kernel sums over at most three loops."""
+    The micro-kernel sums over at most three loops, or windows with more that are gathered."""
     found = contraction_of(stmt, w.bounds)
-    if found is None or found.sum.dtype is not DType.F32 or len(found.reductions) > 3:
+    if found is None or found.sum.dtype is not DType.F32:
         return None
-    strategies = context.target.floats
-    if found.computed:
-        strategies = tuple(one for one in strategies if one in (im2col, tiles))
-    whole = context.target.compact and not found.computed
+    strategies, few = context.target.floats, len(found.reductions) <= LEVELS
+    if found.computed or not few:
+        usual = (im2col, tiles) if few else (im2col,)
+        strategies = tuple(one for one in strategies if one in usual)
+    whole = context.target.compact and not found.computed and few
     emit = _best((calls,), found, w, context) if whole else None
     if emit is None and found.is_regular(w.bounds):
         emit = _best(strategies, collapsed(found), w, context)

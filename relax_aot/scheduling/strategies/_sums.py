@@ -316,6 +316,12 @@ def _parts(rows: int) -> tuple[int, ...]:
     return (1, rows // 4, rows // 2, rows) if rows >= 12 else (1, rows)
 
 
+def is_contiguous(load: Load, loops: Sequence[For]) -> bool:
+    """Whether loops read neighbors, as one loop does."""
+    steps = [prod((inner.extent for inner in loops[n + 1 :]), start=ONE) for n in range(len(loops))]
+    return all(stride(load, lp.variable) == step for lp, step in zip(loops, steps, strict=True))
+
+
 def _merged(levels: Sequence[tuple[Dim, Dim, Dim]]) -> Levels:
     """Reductions of (count, left, right), as few as they can be: one of a single step is
     dropped, and one that goes on where the next inner one ends is the same loop."""

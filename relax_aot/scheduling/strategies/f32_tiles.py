@@ -32,6 +32,7 @@ from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, moved, stride, unclipped
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Panels, panels_of
+from relax_aot.scheduling.strategies import _texts as texts
 from relax_aot.scheduling.strategies._ends import end_of
 from relax_aot.scheduling.strategies._panels import (
     ABSENT,
@@ -45,19 +46,12 @@ from relax_aot.scheduling.strategies._panels import (
     panels_of_columns,
     spans,
 )
-from relax_aot.scheduling.strategies._sums import Full, emit_tile, stores_rows
-from relax_aot.scheduling.strategies._texts import (
-    BYTE_KEYS,
-    CONVOLUTION,
-    DECODED_MATMUL,
-    DEPTHWISE,
-    GATHERED_COLUMNS,
-    GATHERED_ROWS,
-    HALF_CONVOLUTION,
-    HALF_KEYS,
-    HALF_MATMUL,
-    MATMUL,
-    NARROW_MATMUL,
+from relax_aot.scheduling.strategies._sums import (
+    LEVELS,
+    Full,
+    emit_tile,
+    is_contiguous,
+    stores_rows,
 )
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import interior, reaching, whole
@@ -220,14 +214,13 @@ def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     near = stride(right, across.variable)
     if near is None or not near.is_constant or not 0 < near.constant <= FARTHEST:
         return None
-    others = {loop.variable for loop in found.nest.loops} - {down.variable, across.variable}
-    if others & found.clipped_by or sizes[across] * sizes[down] < LEAST_COLUMNS:
+    if sizes[across] * sizes[down] < LEAST_COLUMNS:
         return None
     steps = prod((loop.extent for loop in full), start=ONE)
     known = steps.is_constant and steps.constant > 0
     room = context.target.panel_columns(steps.constant) if known else 0
     size = _size(found, down, across, room, left.buffer.name in context.finite)
-    if size is None:
+    if size is None or (len(full) > LEVELS and not is_contiguous(left, full)):
         return None
     rows = max(filters, key=lambda loop: sizes[loop])
     columns, lines, gathered = size
@@ -245,7 +238,8 @@ def _size(
     """Columns and lines of a block, and whether it is gathered; None where it is none, or
     where plain tiles do as well."""
     wide = found.right.dtype is DType.F32
-    if not wide or found.clipped_by or stride(found.right, across.variable) != 1:
+    near = stride(found.right, across.variable) == 1 and len(found.reductions) <= LEVELS
+    if not wide or found.clipped_by or not near:
         known = room > 0 and (finite or not found.clipped_by)
         return (room, _lines(down, across, room), True) if known else None
     dense = stride(found.right, down.variable) == across.extent
@@ -415,8 +409,8 @@ class _Tiling:
         names = [w.fresh(loop.variable) for loop in inner]
         taps = [For(name, ZERO, size, ()) for name, size in zip(names, sizes, strict=True)]
         at = {lp.variable: lp.start + Dim.of(name) for lp, name in zip(inner, names, strict=True)}
-        ways = (self.down, self.across)
-        vertical, horizontal = (_deciding(self.found.reductions, way) for way in ways)
+        vertical = _deciding(self.found.reductions, *self._slices(), self.down)
+        horizontal = _deciding(self.found.reductions, self.across)
         with w.nest([taps[n] for n in vertical]), w.range("grid_row", lines.count) as g:
             inside = self._holds(at, lines.at(g))
             with w.nest([taps[n] for n in horizontal if n not in vertical]):
@@ -431,11 +425,16 @@ class _Tiling:
                     w.add(Store(panel, index, Select(reached, value, Lit(0.0, DType.F32))))
         return panel
 
+    def _slices(self) -> list[For]:
+        """The loops around those over lines and pixels, which may be axes of the image."""
+        own = (self.rows, self.down, self.across)
+        return [loop for loop in self.found.nest.loops if loop not in own]
+
     def _holds(self, at: Mapping[str, Dim], line: Mapping[str, Dim]) -> Dim:
         """1 where the windows of a line hold the taps `at`, else 0."""
         held = ONE
         for loop in self.found.reductions:
-            if _clips(loop, self.down):
+            if any(_clips(loop, way) for way in (*self._slices(), self.down)):
                 tap = at[loop.variable]
                 held = dim_min(held, tap - loop.start.substitute(line) + 1)
                 held = dim_min(held, loop.stop.substitute(line) - tap)
@@ -454,9 +453,9 @@ class _Tiling:
         return low, self.w.short("last", dim_max(high, low))
 
 
-def _deciding(taps: Sequence[For], pixel: For) -> list[int]:
-    """Which of the loops over taps decide whether iterations of `pixel` are inside."""
-    return [n for n, tap in enumerate(taps) if _clips(tap, pixel)]
+def _deciding(taps: Sequence[For], *ways: For) -> list[int]:
+    """Which of the loops over taps decide whether iterations of output loops are inside."""
+    return [n for n, tap in enumerate(taps) if any(_clips(tap, way) for way in ways)]
 
 
 def _clips(tap: For, pixel: For) -> bool:
@@ -467,7 +466,7 @@ EXAMPLES = (
     Example(
         why="tiles of four rows, the last one of one",
         target="dsp",
-        before=MATMUL,
+        before=texts.MATMUL,
         after="""
             kernel @dot(%x: f32[9, 5], %w.packed: f32[60]) -> (%y: f32[9, 12]) {
               for i_tile in 0..3 {
@@ -477,11 +476,11 @@ EXAMPLES = (
                 multiply %sums[height, 12] = %x[4*i_tile, 0], 5, %w.packed[0], [5, 1, 12]
             ...""",
     ),
-    Example(why="both sides are too narrow for a tile", target="dsp", before=NARROW_MATMUL),
+    Example(why="both sides are too narrow for a tile", target="dsp", before=texts.NARROW_MATMUL),
     Example(
         why="4-bit weights are decoded into a panel, which all tiles of rows read",
         target="dsp",
-        before=DECODED_MATMUL,
+        before=texts.DECODED_MATMUL,
         after="""
             kernel @dot(...) -> (%y: f32[n, 12]) scratch (%panel: f32[32, 12]) {
               for k_0 in 0..32 {
@@ -497,7 +496,7 @@ EXAMPLES = (
     Example(
         why="constants of half precision are packed as they are",
         target="asimd",
-        before=HALF_MATMUL,
+        before=texts.HALF_MATMUL,
         after="""
             kernel @dot(%x: f32[n, 5], %w.packed: f16[60]) -> (%y: f32[n, 12]) {
             ...
@@ -507,7 +506,7 @@ EXAMPLES = (
     Example(
         why="constants of half precision are converted once for many rows",
         target="dsp",
-        before=HALF_MATMUL.replace("1..9", "32..99"),
+        before=texts.HALF_MATMUL.replace("1..9", "32..99"),
         after="""
             kernel @dot(...) -> (%y: f32[n, 12]) scratch (%panel: f32[60]) {
               micro raot_widen_f16(%panel[0], %w.packed[0]) [60]
@@ -518,7 +517,7 @@ EXAMPLES = (
     Example(
         why="keys of half precision are read in place",
         target="asimd",
-        before=HALF_KEYS,
+        before=texts.HALF_KEYS,
         after="""
             kernel @scores(%q: f32[5], %keys: f16[5, m]) -> (%y: f32[m]) {
             ...
@@ -528,18 +527,18 @@ EXAMPLES = (
     Example(
         why="without vectors, a row of 9 or more is worth a tile that converts keys",
         target="dsp",
-        before=HALF_KEYS.replace("5", "9"),
+        before=texts.HALF_KEYS.replace("5", "9"),
         after="""
             kernel @scores(%q: f32[9], %keys: f16[9, m]) -> (%y: f32[m]) {
             ...
                 multiply %sums[1, width] = %q[0], 0, %keys[0, 32*j_panel], [9, 1, m]
             ...""",
     ),
-    Example(why="one row reads keys of bytes once", target="host", before=BYTE_KEYS),
+    Example(why="one row reads keys of bytes once", target="host", before=texts.BYTE_KEYS),
     Example(
         why="rows at indices from data are copied for one tile",
         target="dsp",
-        before=GATHERED_ROWS,
+        before=texts.GATHERED_ROWS,
         after="""
             kernel @dot(...) -> (%y: f32[n, 12]) scratch (%rows: f32[min(4, n), 16]) {
               for i_tile in 0..(n + 3) // 4 {
@@ -557,7 +556,7 @@ EXAMPLES = (
     Example(
         why="columns at indices from data are copied for all tiles of rows",
         target="dsp",
-        before=GATHERED_COLUMNS,
+        before=texts.GATHERED_COLUMNS,
         after="""
             kernel @dot(...) -> (%y: f32[5, n]) scratch (%panel: f32[16, min(32, n)]) {
               for j_panel in 0..(n + 31) // 32 {
@@ -575,7 +574,7 @@ EXAMPLES = (
     Example(
         why="the windows of 32 pixels in a panel, zeros at the borders",
         target="dsp",
-        before=CONVOLUTION,
+        before=texts.CONVOLUTION,
         after="""
             kernel @conv(...) scratch (%panel: f32[2, 3, 32]) {
               for i_tile in 0..2 {
@@ -588,12 +587,14 @@ EXAMPLES = (
     Example(
         why="filters of half precision are read as they are stored",
         target="dsp",
-        before=HALF_CONVOLUTION,
+        before=texts.HALF_CONVOLUTION,
         after="""
             kernel @conv(%x: f32[2, 40], %w: f16[4, 2, 3]) -> ... scratch (%panel: f32[2, 3, 32]) {
             ...
                 multiply %sums[4, width] = %w[0, 0, 0], 6, %panel[0, 0, 0], [6, 1, 32]
             ...""",
     ),
-    Example(why="a depthwise convolution has no filters to share", target="dsp", before=DEPTHWISE),
+    Example(
+        why="a depthwise convolution has no filters to share", target="dsp", before=texts.DEPTHWISE
+    ),
 )
