@@ -41,6 +41,17 @@ LOOPS = {
           s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}
             {{ r = Gather(x, i) d = Sub(r, c) t = SequenceInsert(s, d) on = Identity(true) }}>
           y = ConcatFromSequence<axis=1, new_axis=1>(s) }}""",
+    "what an If chooses": f"""{LOOP}
+        {{ {BEGIN} e = SequenceEmpty()
+          s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}
+            {{ r = Gather(x, i) d = Sub(r, c) k = ReduceSum<keepdims=0>(d) none = CastLike(zero, k)
+              more = Less(none, k)
+              t = If(more) <
+                then_branch = g1 () => (seq(float[7]) t1) {{ t1 = SequenceInsert(s, d) }},
+                else_branch = g2 () => (seq(float[7]) t2)
+                  {{ m = Neg(r) t2 = SequenceInsert(s, m) }}>
+              on = Identity(true) }}>
+          y = ConcatFromSequence<axis=1, new_axis=1>(s) }}""",
     "two in each iteration behind a first, joined": f"""(float[N,7] x) => (float[?] y, float[7] z)
         {{ {BEGIN} e = SequenceConstruct(a)
           s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}

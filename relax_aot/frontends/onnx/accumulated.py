@@ -34,7 +34,7 @@ class _Collected:
 
 def accumulated(node: Node, run: Callable[[Node], tuple[Var, ...]]) -> tuple[Result, ...]:
     """The results of a Loop that carries sequences; `run` imports one that carries tensors."""
-    graph: GraphProto = node.required("body")
+    graph = _with_chosen_items(node.required("body"))
     carried = node.count - FIRST
     sequences = [i for i in range(carried) if node.is_list(node.proto.input[FIRST + i])]
     found_items = {i: _appended(graph, i) for i in sequences}
@@ -50,6 +50,48 @@ def accumulated(node: Node, run: Callable[[Node], tuple[Var, ...]]) -> tuple[Res
         rows = [next(found) for _ in one.items]
         results[one.place] = appended(node, before, _alternating(node, rows)) if rows else before
     return tuple(results)
+
+
+def _with_chosen_items(graph: GraphProto) -> GraphProto:
+    """The body in which an If whose branches both append to a sequence chooses what is appended."""
+    nodes: list[NodeProto] = []
+    for proto in graph.node:
+        nodes += _chosen_items(proto) if proto.op_type == "If" else [proto]
+    return helper.make_graph(
+        nodes, graph.name, graph.input, graph.output, graph.initializer,
+        value_info=graph.value_info,
+    )  # fmt: skip
+
+
+def _chosen_items(proto: NodeProto) -> list[NodeProto]:
+    chosen, inserts = NodeProto(), []
+    chosen.CopyFrom(proto)
+    branches = [attribute.g for attribute in chosen.attribute]
+    for place, name in enumerate(proto.output):
+        makers = [_insert(branch, place) for branch in branches]
+        first = makers[0]
+        if first is None or any(one is None or one.input[0] != first.input[0] for one in makers):
+            continue
+        chosen.output[place] = f"{name}.item"
+        inserts.append(helper.make_node("SequenceInsert", [first.input[0], f"{name}.item"], [name]))
+        for branch, one in zip(branches, makers, strict=True):
+            assert one is not None
+            item = f"{one.output[0]}.item"
+            branch.node.remove(one)
+            branch.node.append(helper.make_node("Identity", [one.input[1]], [item]))
+            branch.output[place].CopyFrom(helper.make_empty_tensor_value_info(item))
+    return [chosen, *inserts]
+
+
+def _insert(branch: GraphProto, place: int) -> NodeProto | None:
+    """What appends a tensor to a sequence from outside, as this result of a branch alone."""
+    name = branch.output[place].name
+    maker = next((one for one in branch.node if name in one.output), None)
+    if maker is None or maker.op_type != "SequenceInsert" or any(maker.input[2:]):
+        return None
+    inside = {output for one in branch.node for output in one.output}
+    alone = sum(read == name for read in _reads(branch)) == 1
+    return maker if alone and maker.input[0] not in inside else None
 
 
 def _appended(graph: GraphProto, place: int) -> tuple[str, ...] | None:
