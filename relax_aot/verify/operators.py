@@ -207,6 +207,12 @@ def _retyped(model: ModelProto) -> Iterator[tuple[DType, ModelProto]]:
         for value in copy.graph.input:
             if value.name in same:
                 value.type.tensor_type.elem_type = code
+        floats = [t for t in copy.graph.initializer if dtype_of(t.data_type).is_float]
+        for tensor in floats if dtype_of(code).is_float else ():
+            if tensor.name in same:
+                numbers = numpy_helper.to_array(tensor).ravel().tolist()
+                other = onnx.helper.make_tensor(tensor.name, code, tensor.dims, numbers)
+                tensor.CopyFrom(other)
         yield dtype_of(code), copy
 
 

@@ -144,6 +144,22 @@ def test_large_values_do_not_overflow_on_the_way(node: Node, expected: float) ->
     np.testing.assert_allclose(found.astype(np.float64), expected, 2.0**-10)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "other"), [("float16", "float"), ("float", "float16")])
+def test_a_scale_of_another_type_gives_its_type(kind: str, other: str) -> None:
+    """The result of RMSNormalization has the type of its scale (ONNX operators, version 23)."""
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 23]>
+        g ({kind}[n,8] x, {other}[8] s) => ({other}[n,8] y) {{ y = RMSNormalization(x, s) }}""")
+    types = {"float16": np.float16, "float": np.float32}
+    rng = np.random.default_rng(0)
+    x, s = rng.normal(size=(3, 8)).astype(types[kind]), rng.normal(size=8).astype(types[other])
+    found = rx.compile(rx.load(model, bounds={"n": 4})).host()(x=x, s=s)["y"]
+    wide = x.astype(np.float64)
+    wanted = wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-5) * s
+    assert found.dtype == types[other]
+    np.testing.assert_allclose(found, wanted, rtol=3e-3, atol=1e-3)
+
+
 def test_a_size_may_be_a_number_of_half_precision() -> None:
     """Memory holds the bits of such a number: the C reads it through a conversion."""
     values = np.array([0, 1], np.float32)

@@ -113,12 +113,12 @@ def _spread(node: Node, x: Var, op: str, value: Var | None) -> Var:
 
 def _rms_norm(node: Node) -> Results:
     x, scale = node.arg(0), node.arg(1)
-    axis = normal_axis(int(node.attr("axis", -1)), x.type.rank)
-    if scale.type.rank <= x.type.rank - axis:
+    axis, kind = normal_axis(int(node.attr("axis", -1)), x.type.rank), scale.type.dtype
+    if scale.type.rank <= x.type.rank - axis and kind is x.type.dtype:
         return node.emit("rms_norm", x, scale, axis=axis, epsilon=_epsilon(node))
     one = node.scalar(1.0, x)
     plain = node.emit("rms_norm", x, one, axis=axis, epsilon=_epsilon(node))
-    return _spread(node, plain, "mul", scale)
+    return _spread(node, node.cast(plain, kind), "mul", scale)
 
 
 def _batch_norm(node: Node) -> Results:
