@@ -144,6 +144,17 @@ def test_a_list_that_the_compiler_knows_needs_no_sequence_at_run_time(text: str)
             "an iteration reads the sequence 's', which begins empty",
         ),
         (
+            f"""{LOOP} {{ {BEGIN} e = SequenceEmpty()
+            s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}
+              {{ d = Gather(x, i) k = ReduceSum<keepdims=0>(d) more = Cast<to=9>(k)
+                t = If(more) <
+                  then_branch = g1 () => (seq(float[7]) t1) {{ t1 = SequenceInsert(s, d) }},
+                  else_branch = g2 () => (seq(float[7]) t2) {{ t2 = Identity(s) }}>
+                on = Identity(go) }}>
+            y = ConcatFromSequence<axis=0>(s) }}""",
+            "append in both branches",
+        ),
+        (
             f"""{LOOP} {{ {BEGIN} e = SequenceConstruct(a)
             s, z = Loop(n, true, e, a) <body = b (int64 i, bool go, {BODY}
               {{ d = Neg(c) t = SequenceInsert(s, d, zero) on = Identity(go) }}>

@@ -127,7 +127,10 @@ def _carried_as_rows(
         begun, ended = graph.input[FIRST + place].name, graph.output[1 + place].name
         sequence = node.listed(FIRST + place)
         if sequence == Listed(()):
-            raise Refused(f"an iteration reads the sequence {begun!r}, which begins empty")
+            raise Refused(
+                f"an iteration reads the sequence {begun!r}, which begins empty, or appends to it"
+                " in one branch of an If only; append in both branches and choose rows afterwards"
+            )
         given[FIRST + place] = f"{node.proto.input[FIRST + place]}.rows"
         scope.values[given[FIRST + place]] = stacked(node, sequence)
         rows, last = f"{begun}.rows", f"{ended}.rows_{place}"
