@@ -59,13 +59,13 @@ class FunctionBuilder(Values):
         args = self._stretched(op, args, name, origin, attrs)
         attrs = {key: attr_value(value) for key, value in attrs.items()}
         types = record.result_types([a.type if a is not None else None for a in args], attrs)
+        for result in types:
+            if any(size.is_constant and size.constant < 0 for size in result.shape):
+                raise SizeError(f"{op} needs sizes of 0 or more, its result would be {result}")
         for condition in record.conditions(
             *(a.type if a is not None else None for a in args), **attrs
         ):
             self.require(condition, origin)
-        for result in types:
-            if any(size.is_constant and size.constant < 0 for size in result.shape):
-                raise SizeError(f"{op} needs sizes of 0 or more, its result would be {result}")
         folded = self._fold(op, args, attrs, types, name or op)
         if folded is not None:
             return folded

@@ -16,13 +16,16 @@ from tests.ops.against_runtime import feeds_of, module_of, node_model, ours, ses
 from tests.ops.onnx_node import Node
 
 
+def opset_of(model: ModelProto) -> int:
+    return max(o.version for o in model.opset_import if not o.domain)
+
+
 def stated(found: Retyped) -> tuple[ModelProto, list[str]]:
     """The model with the defaults of its node's float attributes written out."""
     model = ModelProto()
     model.CopyFrom(found.model)
     (node,) = model.graph.node
-    opset = max(o.version for o in model.opset_import if not o.domain)
-    schema: Any = onnx.defs.get_schema(node.op_type, opset)
+    schema: Any = onnx.defs.get_schema(node.op_type, opset_of(model))
     given = {attribute.name for attribute in node.attribute}
     added = []
     for name, attribute in schema.attributes.items():
@@ -36,8 +39,11 @@ def stated(found: Retyped) -> tuple[ModelProto, list[str]]:
 def test_a_default_is_what_a_model_states() -> None:
     compared: set[tuple[str, str]] = set()
     for found in retyped(TensorProto.FLOAT16):
-        if found.model.graph.node[0].domain or found.operator == "SimplifiedLayerNormalization":
+        node = found.model.graph.node[0]
+        if node.domain or found.operator == "SimplifiedLayerNormalization":
             continue
+        if node.op_type == "LayerNormalization" and opset_of(found.model) < 17:
+            continue  # of ONNX Runtime, without a schema
         model, added = stated(found)
         if all((found.operator, name) in compared for name in added):
             continue
