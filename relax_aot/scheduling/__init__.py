@@ -62,6 +62,7 @@ from relax_aot.scheduling.passes import (
     shared_scratch,
     shared_tables,
     softmax_rows,
+    transposes,
     unify_kernels,
 )
 from relax_aot.scheduling.room import fitting as fitting
@@ -95,7 +96,7 @@ def schedule(
     if small:  # code weighs eight times as much
         target = replace(target, code=target.code // 8, compact=True, functions=0, scans=False)
         target = replace(target, separate=False, softmax=False, gates=0, sigmoids=0)
-        target = replace(target, float_channels=0)
+        target = replace(target, float_channels=0, transposes=False)
     if optimize != "speed":  # kernels that are merged for memory may be no products by themselves
         target = replace(target, parts="")
     if numerics == "ordered":
@@ -122,6 +123,7 @@ def schedule(
     module = column_lanes.run(module, target)
     module = index_scans.run(function_strips.run(module, target), target)
     module = float_lines.run(byte_strips.run(module, target), target)
+    module = transposes.run(module, target)
     module = register_blocks.run(module, target, work)
     if small:
         module = unify_kernels.run(module, target)

@@ -52,6 +52,7 @@ TARGET = Target(
     gates=1024,
     strategies=dot_products(DOT4_U8, DOT2_I16),
     float_channels=16,
+    transposes=True,
     byte_rows=True,
     stores=True,
     expands=1 << 18,

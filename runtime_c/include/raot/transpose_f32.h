@@ -4,8 +4,8 @@
  *
  *     to[c * to_step + r] = x[r * row_step + c]
  *
- * for `rows` x `columns` floats. With vectors in blocks of 8x8, of which the last ones end
- * at the last row and at the last column: some floats are copied twice.
+ * for `rows` x `columns` floats. With vectors in blocks of 8x8 (AVX2) or 4x4 (Advanced SIMD), of
+ * which the last ones end at the last row and at the last column: some floats are copied twice.
  */
 #ifndef RAOT_TRANSPOSE_F32_H
 #define RAOT_TRANSPOSE_F32_H
@@ -16,6 +16,9 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON) && defined(__aarch64__) && !defined(RAOT_NO_INTRINSICS)
+#define RAOT_TRANSPOSE_NEON 1
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX2__)
@@ -48,6 +51,37 @@ RAOT_INLINE static inline void raot_transpose_block_f32(float *to, const float *
         _mm256_storeu_ps(from + 3 * to_step, _mm256_shuffle_ps(ab_high, cd_high, 0xEE));
     }
 }
+#elif defined(RAOT_TRANSPOSE_NEON)
+#define RAOT_TRANSPOSE_SIDE 4
+
+/* The even columns of two rows, or the odd ones, as pairs. */
+RAOT_INLINE static inline float64x2_t raot_transpose_even(float32x4_t a, float32x4_t b)
+{
+    return vreinterpretq_f64_f32(vtrn1q_f32(a, b));
+}
+
+RAOT_INLINE static inline float64x2_t raot_transpose_odd(float32x4_t a, float32x4_t b)
+{
+    return vreinterpretq_f64_f32(vtrn2q_f32(a, b));
+}
+
+RAOT_INLINE static inline void raot_transpose_block_f32(float *to, const float *x, int32_t row_step,
+                                                        int32_t to_step)
+{
+    const float32x4_t a = vld1q_f32(x);
+    const float32x4_t b = vld1q_f32(x + row_step);
+    const float32x4_t c = vld1q_f32(x + 2 * row_step);
+    const float32x4_t d = vld1q_f32(x + 3 * row_step);
+    const float64x2_t ab_even = raot_transpose_even(a, b);
+    const float64x2_t ab_odd = raot_transpose_odd(a, b);
+    const float64x2_t cd_even = raot_transpose_even(c, d);
+    const float64x2_t cd_odd = raot_transpose_odd(c, d);
+
+    vst1q_f32(to, vreinterpretq_f32_f64(vtrn1q_f64(ab_even, cd_even)));
+    vst1q_f32(to + to_step, vreinterpretq_f32_f64(vtrn1q_f64(ab_odd, cd_odd)));
+    vst1q_f32(to + 2 * to_step, vreinterpretq_f32_f64(vtrn2q_f64(ab_even, cd_even)));
+    vst1q_f32(to + 3 * to_step, vreinterpretq_f32_f64(vtrn2q_f64(ab_odd, cd_odd)));
+}
 #endif
 
 __attribute__((noinline, unused)) static void raot_transpose_f32(float *to, const float *x,
@@ -58,14 +92,19 @@ __attribute__((noinline, unused)) static void raot_transpose_f32(float *to, cons
     const int32_t side = RAOT_TRANSPOSE_SIDE;
 
     if (rows >= side && columns >= side) {
-        for (int32_t c = 0; c < columns; c += side) {
-            const int32_t column = c + side > columns ? columns - side : c;
+        /* A line of a cache holds the columns of two blocks. */
+        for (int32_t two = 0; two < columns; two += 2 * side) {
+            const int32_t end = two + 2 * side < columns ? two + 2 * side : columns;
 
             for (int32_t r = 0; r < rows; r += side) {
                 const int32_t row = r + side > rows ? rows - side : r;
 
-                raot_transpose_block_f32(to + column * to_step + row, x + row * row_step + column,
-                                         row_step, to_step);
+                for (int32_t c = two; c < end; c += side) {
+                    const int32_t column = c + side > columns ? columns - side : c;
+
+                    raot_transpose_block_f32(to + column * to_step + row,
+                                             x + row * row_step + column, row_step, to_step);
+                }
             }
         }
         return;
