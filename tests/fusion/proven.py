@@ -122,10 +122,21 @@ kernel @scatter(%a: f32[e, 2], %at: i32[e, 2]) -> (%o: f32[4, 2]) {
 }
 """
 
+RUNNING = """
+symbol n in 1..4
+symbol m in 1..5
+func @main(%x: f32[n, m]) {
+  %t: f32[n, m] = cum_sum(%x) {axis=1}
+  %y: f32[n, m] = softmax(%t) {axis=1}
+  return %y
+}
+"""
+
 PROVEN = {
     "flat": FLAT,
     "diagonal": DIAGONAL,
     "two parts": TWO_PARTS,
     "equal branches": EQUAL_BRANCHES,
     "scattered by element": SCATTERED,
+    "running sums of a row": RUNNING,
 }

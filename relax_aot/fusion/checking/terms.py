@@ -6,8 +6,8 @@ arrays that are read again) is a `fold`: its definition `def` holds range, first
 next values, in which `phi` stands for the value at the start of an iteration. `at` is the
 value at the start of a given iteration, seen from outside the definition.
 
-Equal terms are one object. Loop variables have names of their own everywhere, so nothing is
-ever captured by a substitution.
+Equal terms are one object. A substitution leaves the variables of a `def` and of a `box` inside of
+them as they are.
 """
 
 from __future__ import annotations
@@ -66,6 +66,14 @@ class Fold(NamedTuple):
         return Fold(number, variable, start, stop, names, first, following)
 
 
+def _own(kind: str, label: Hashable) -> frozenset[str]:
+    """The variables of a term that have no meaning outside of it."""
+    if kind not in ("def", "box"):
+        return _NOTHING
+    assert isinstance(label, tuple)
+    return frozenset((label[1],) if kind == "def" else label)
+
+
 _T = TypeVar("_T")
 _NOTHING: frozenset[str] = frozenset()
 
@@ -121,11 +129,7 @@ class World(Ranges):
         elif kind == "def":
             assert isinstance(label, tuple)
             phis = frozenset(phi for phi in phis if phi[0] != label[0])
-            free -= {label[1]}
-        elif kind == "box":
-            assert isinstance(label, tuple)
-            free -= set(label)
-        return free, phis
+        return free - _own(kind, label), phis
 
     def free(self, dim: Dim) -> frozenset[str]:
         """Variables in it; of a bound index, also those of its value."""
@@ -212,6 +216,8 @@ class World(Ranges):
                 return found
             if not concerned(one):
                 return one
+            if own := names & _own(one.kind, one.label):
+                return self.substitute(one, {n: v for n, v in values.items() if n not in own})
             dims, args = tuple(map(on_dim, one.dims)), tuple(map(on_term, one.args))
             made = self.term(one.kind, one.label, dims, args)
             if rule is not None:
