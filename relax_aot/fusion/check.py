@@ -17,6 +17,7 @@ from relax_aot.fusion.checking.arrays import Array, Arrays
 from relax_aot.fusion.checking.boxes import reshaped
 from relax_aot.fusion.checking.compare import Comparison, same_arrays
 from relax_aot.fusion.checking.execute import Executed, NotFollowedError, execute
+from relax_aot.fusion.checking.ranges import age
 from relax_aot.fusion.checking.terms import Term, World, reachable
 from relax_aot.ir.check import with_copies
 from relax_aot.ir.dims import ONE, ZERO, Dim
@@ -198,11 +199,17 @@ def _check_unneeded(
     kernel: Kernel, world: World, needed: set[Term], found: Executed, parts: Sequence[Executed]
 ) -> None:
     """Loads that no result needs are compared with nothing, and results that are equal
-    everywhere say nothing about an index: these loads have to be in bounds, or in a part, too."""
+    everywhere say nothing about an index: these loads have to be in bounds, or in a part, too.
+    A result may need them as another loop names them, which reads what holds their values."""
+    leaves = [term for term in needed if term.kind == "leaf"]
+    named: set[object] = set()
     made: set[object] = set()
     for (name, index), (value, shape) in found.loads.items():
         moves = any(not dim.symbols.isdisjoint(world.ranges) for dim in index)
         if value in needed and (value.free or not moves):
+            continue
+        named = named or {(term.label, _numbered(term.dims, world)) for term in leaves}
+        if value.kind == "leaf" and (value.label, _numbered(index, world)) in named:
             continue
         made = made or {(n, _written(at, world)) for part in parts for n, at in part.loads}
         if (name, _written(index, world)) in made:
@@ -213,6 +220,20 @@ def _check_unneeded(
             if not (world.known_le(ZERO, low) and world.known_le(high + ONE, size)):
                 reason = f"a load of {name} is not proven to be in bounds"
                 raise FusionError(kernel.name, reason)
+
+
+def _numbered(index: Sequence[Dim], world: World) -> tuple[object, ...]:
+    """An index and the ranges of its variables, which have numbers as names."""
+    names: list[str] = []
+    ahead = list(index)
+    while ahead:
+        found = ahead.pop().symbols & world.ranges.keys() - set(names)
+        names += found
+        ahead += (end for name in found for end in world.ranges[name])
+    names.sort(key=age)
+    numbers = {name: Dim.of(f"iteration {n}") for n, name in enumerate(names)}
+    ends = (end for name in names for end in world.ranges[name])
+    return tuple(dim.substitute(numbers) for dim in (*index, *ends))
 
 
 def _written(index: Iterable[Dim], world: World) -> tuple[object, ...]:

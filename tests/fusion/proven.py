@@ -132,6 +132,17 @@ func @main(%x: f32[n, m]) {
 }
 """
 
+BORDERED = """
+symbol n in 1..4
+symbol m in 1..5
+func @main(%x: f32[n, m]) {
+  %a: f32[n, m] = relu(%x)
+  %p: f32[n, m + 3] = pad(%a) {after=[0, 2], before=[0, 1], mode="constant"}
+  %y: f32[n, m + 3] = softmax(%p) {axis=1}
+  return %y
+}
+"""
+
 PROVEN = {
     "flat": FLAT,
     "diagonal": DIAGONAL,
@@ -139,4 +150,5 @@ PROVEN = {
     "equal branches": EQUAL_BRANCHES,
     "scattered by element": SCATTERED,
     "running sums of a row": RUNNING,
+    "a row with a border": BORDERED,
 }

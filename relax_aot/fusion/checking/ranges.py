@@ -121,7 +121,7 @@ class Ranges:
             if not isinstance(atom, FloorDiv) or not atom.denominator.is_constant:
                 continue
             value, by = atom.numerator, atom.denominator
-            name = max((n for n in value.symbols if n in self.ranges), key=_age, default="")
+            name = max((n for n in value.symbols if n in self.ranges), key=age, default="")
             if not name or not self.known_le(ZERO, value):
                 continue
             upper = Dim.of(self.variable("upper", ZERO, value // by + 1))
@@ -174,7 +174,7 @@ class Ranges:
             return True
         if not names or steps == 0:
             return not names and prove_le(0, dim, self.bounds)
-        name = max(names, key=_age)
+        name = max(names, key=age)
         stride = rise(dim, name)
         if name in stride.symbols:
             return False
@@ -214,7 +214,7 @@ def _replaced(dim: Dim, part: Atom, value: Dim) -> Dim:
     return Dim.of(combined(dim, lambda atom: value if atom == part else Dim.of(atom)))
 
 
-def _age(name: str) -> int:
+def age(name: str) -> int:
     """The number of a variable; newer ones have greater numbers."""
     return int(name.rpartition("'")[2])
 
