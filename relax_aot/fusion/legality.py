@@ -11,6 +11,8 @@ mergers (`epilogue`, `inline`, `rows`) ask these questions:
   order.
 - `separate_rows`: each iteration of given loops touches elements of its own of everything that
   the loops store. Only then may these loops be interchanged.
+- `carried`: iterations of a loop read what others stored. Then memory of one row does not hold
+  at its start what that of all rows does, and whether that is read is not proven.
 
 The answer False means "not proven"; the merger is then refused. A map is proven one-to-one
 where its axes are sums of loop variables with strides, as digits of a number in mixed radix,
@@ -288,3 +290,17 @@ def separate_rows(body: tuple[Stmt, ...], variables: Iterable[str]) -> bool:
             if not any(all(a.at[axis] == wanted for a in found) for axis in range(rank)):
                 return False
     return True
+
+
+def carried(body: tuple[Stmt, ...], name: str) -> bool:
+    """Whether iterations of a loop may load elements of the buffer that other iterations store."""
+    for loop in walk(body):
+        if not isinstance(loop, For):
+            continue
+        found = list(accesses(loop.body, name))
+        if len({access.stored for access in found}) < 2:
+            continue
+        own = Dim.of(loop.variable)
+        if not any(all(a.at[axis] == own for a in found) for axis in range(len(found[0].at))):
+            return True
+    return False

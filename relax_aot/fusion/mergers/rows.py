@@ -190,6 +190,42 @@ EXAMPLES = (
         refused="the intermediate value is not larger than the producer's operands",
     ),
     Example(
+        why="each row is inserted element by element into what the row holds already",
+        before="""
+            symbol n in 1..9
+            func @main(%x: f32[n, 8]) {
+              %s: f32[n, 4] = call_kernel(%x) {kernel=@sorted_s}
+              %y: f32[n] = call_kernel(%s) {kernel=@most_y}
+              return %y
+            }
+            kernel @sorted_s(%x: f32[n, 8]) -> (%s: f32[n, 4]) {
+              for i in 0..n {
+                for j in 0..8 {
+                  local value: f32 = %x[i, j]
+                  for k in 0..min(4, j) {
+                    local held: f32 = %s[i, k]
+                    %s[i, k] = max(value, held)
+                    value = min(value, held)
+                  }
+                  if (index(j) < index(4)) {
+                    clamped last in 0..3 = index(j)
+                    %s[i, last] = value
+                  }
+                }
+              }
+            }
+            kernel @most_y(%s: f32[n, 4]) -> (%y: f32[n]) {
+              for i in 0..n {
+                local peak: f32 = -inf:f32
+                for j in 0..4 {
+                  peak = max(peak, %s[i, j])
+                }
+                %y[i] = peak
+              }
+            }""",
+        refused="the producer reads what earlier iterations left of its result",
+    ),
+    Example(
         why="the producer reads more than it stores",
         before="""
             symbol n in 1..9
@@ -312,13 +348,17 @@ def _merged(pair: Pair, least: int = 1) -> Piece | Refused:
         second[theirs_along.index(axis)][0].variable: first[n][0].variable
         for n, axis in enumerate(axes)
     }
-    rest = _below(ours, shared) + renamed(_below(theirs, shared), names)
+    inner = _below(ours, shared)
+    gone = (value.name for value in made if shared and value.name not in pair.kept)
+    if any(legality.carried(inner, name) for name in gone):
+        return Refused("the producer reads what earlier iterations left of its result")
+    rest = inner + renamed(_below(theirs, shared), names)
     rows: list[Var] = []
     for number, value in enumerate(made):
         if value.name in pair.kept:
             continue
-        gone = {axis[number] for axis in axes}
-        left = [axis for axis in range(value.type.rank) if axis not in gone]
+        along = {axis[number] for axis in axes}
+        left = [axis for axis in range(value.type.rank) if axis not in along]
         shape = tuple(value.type.shape[axis] for axis in left)
         rows.append(Var(value.name, TensorType(value.type.dtype, shape)))
         rest = _narrowed(rest, rows[-1], left)
