@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -145,11 +146,12 @@ def test_large_values_do_not_overflow_on_the_way(node: Node, expected: float) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("operator", ["RMSNormalization", "SimplifiedLayerNormalization"])
 @pytest.mark.parametrize(("kind", "other"), [("float16", "float"), ("float", "float16")])
-def test_a_scale_of_another_type_gives_its_type(kind: str, other: str) -> None:
-    """The result of RMSNormalization has the type of its scale (ONNX operators, version 23)."""
+def test_a_scale_of_another_type_gives_its_type(kind: str, other: str, operator: str) -> None:
+    """The result has the type of the scale (ONNX operators, version 23, and ONNX Runtime)."""
     model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 23]>
-        g ({kind}[n,8] x, {other}[8] s) => ({other}[n,8] y) {{ y = RMSNormalization(x, s) }}""")
+        g ({kind}[n,8] x, {other}[8] s) => ({other}[n,8] y) {{ y = {operator}(x, s) }}""")
     types = {"float16": np.float16, "float": np.float32}
     rng = np.random.default_rng(0)
     x, s = rng.normal(size=(3, 8)).astype(types[kind]), rng.normal(size=8).astype(types[other])
@@ -158,6 +160,25 @@ def test_a_scale_of_another_type_gives_its_type(kind: str, other: str) -> None:
     wanted = wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-5) * s
     assert found.dtype == types[other]
     np.testing.assert_allclose(found, wanted, rtol=3e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "other"), [("float16", "float"), ("float", "float16")])
+def test_layer_normalization_of_onnx_runtime_has_the_type_of_its_scale(
+    kind: str, other: str
+) -> None:
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 14]>
+        g ({kind}[n,8] x, {other}[8] s, {other}[8] b) => ({other}[n,8] y)
+        {{ y = LayerNormalization(x, s, b) }}""")
+    types = {"float16": np.float16, "float": np.float32}
+    rng = np.random.default_rng(0)
+    given = {name: rng.normal(size=8).astype(types[other]) for name in "sb"}
+    given["x"] = rng.normal(size=(3, 8)).astype(types[kind])
+    found = rx.compile(rx.load(model, bounds={"n": 4})).host()(**given)["y"]
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    wanted = np.asarray(session.run(None, given)[0])
+    assert found.dtype == wanted.dtype == types[other]
+    np.testing.assert_allclose(found, wanted, rtol=3e-3, atol=2e-3)
 
 
 def test_a_size_may_be_a_number_of_half_precision() -> None:

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from relax_aot.frontends import ModelError
-from relax_aot.frontends.onnx import convolution, movement, products
+from relax_aot.frontends.onnx import convolution, movement, normalization, products
 from relax_aot.frontends.onnx.context import Handler, Node, Results, direct
 from relax_aot.frontends.onnx.prepare import NEWEST
 from relax_aot.frontends.refusals import Refused
@@ -194,9 +194,11 @@ def _summed(node: Node, *parts: Var | None) -> Var:
 def _rms_norm(node: Node) -> Results:
     if any(node.requested[1:]):
         raise Refused("its deviation (result 1) is not supported")
-    x = node.arg(0)
+    x, scale = node.arg(0), node.arg(1)
     axis, epsilon = int(node.attr("axis", -1)), float(node.attr("epsilon", 1e-5))
-    return node.emit("rms_norm", x, node.arg(1), axis=axis, epsilon=epsilon)
+    args = normalization.in_one_type(node, x, scale)
+    y = node.emit("rms_norm", *args, axis=axis, epsilon=epsilon)
+    return node.cast(y, scale.type.dtype)
 
 
 def _embed_layer_norm(node: Node) -> Results:

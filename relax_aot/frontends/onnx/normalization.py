@@ -20,6 +20,8 @@ TRAINING = "training mode is not supported; export the model for inference"
 LIMITS = {
     "BatchNormalization": "inference only; statistics per channel",
 }
+OF_STANDARD = 17
+"""The operator set that took over LayerNormalization from ONNX Runtime."""
 NONE, ONE = Dim.of(0), Dim.of(1)
 
 
@@ -81,7 +83,11 @@ def _layer_norm(node: Node) -> Results:
     x = node.arg(0)
     axis = normal_axis(int(node.attr("axis", -1)), x.type.rank)
     scale, bias = node.optional(1), node.optional(2)
-    if any(value is not None and value.type.rank > x.type.rank - axis for value in (scale, bias)):
+    if node.opset < OF_STANDARD and scale is not None and scale.type.dtype is not x.type.dtype:
+        alike = in_one_type(node, x, scale, bias)
+        y = node.emit("layer_norm", *alike, axis=axis, epsilon=_epsilon(node))
+        y = node.cast(y, scale.type.dtype)
+    elif any(value is not None and value.type.rank > x.type.rank - axis for value in (scale, bias)):
         plain = node.emit("layer_norm", x, None, None, axis=axis, epsilon=_epsilon(node))
         y = _spread(node, _spread(node, plain, "mul", scale), "add", bias)
     else:
@@ -97,6 +103,16 @@ def _layer_norm(node: Node) -> Results:
     variance = node.emit("reduce", square, kind="mean", axes=over, keepdims=True)
     root = node.emit("sqrt", node.emit("add", variance, node.scalar(_epsilon(node), wide)))
     return y, mean, node.emit("reciprocal", root)
+
+
+def in_one_type(node: Node, *args: Var | None) -> tuple[Var | None, ...]:
+    """Arguments in one type that has the values of all: those of ONNX Runtime's own operators may
+    differ."""
+    kinds = {arg.type.dtype for arg in args if arg is not None}
+    wide = DType.F64 if DType.F64 in kinds else DType.F32
+    if len(kinds) == 1:
+        return args
+    return tuple(None if arg is None else node.cast(arg, wide) for arg in args)
 
 
 def _spread(node: Node, x: Var, op: str, value: Var | None) -> Var:
