@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -67,7 +67,13 @@ QUICK_FLAGS = (
 # Quick builds have no instructions of this machine, whose intrinsics take long to read, and no
 # optimizer behind sanitizers, which takes two thirds of their build. `make test-all` has both.
 WHOLE_FLAGS = ("-march=native", *QUICK_FLAGS)
-SANITIZE_FLAGS = tuple("-O0" if flag == "-O1" else flag for flag in host.SANITIZE_FLAGS)
+
+
+def unoptimized(flags: Sequence[str]) -> tuple[str, ...]:
+    return tuple("-O0" if flag == "-O1" else flag for flag in flags)
+
+
+SANITIZE_FLAGS = unoptimized(host.SANITIZE_FLAGS)
 
 # Folders and files whose tests take long, as they have many cases of one kind. The gate runs one
 # case in so many of each test with parameters, beginning with the first; `make test-all` runs all.
@@ -152,6 +158,10 @@ def quick_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         flags = QUICK_FLAGS if chosen else WHOLE_FLAGS
         for module in ("host", "figures"):
             monkeypatch.setattr(f"relax_aot.verify.{module}.OPTIMISE_FLAGS", flags)
+    if chosen and path.parts[0] == "cuda":
+        from tests.cuda import shim
+
+        monkeypatch.setattr(shim, "FLAGS", unoptimized(shim.FLAGS))
 
 
 @pytest.fixture

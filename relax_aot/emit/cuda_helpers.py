@@ -22,7 +22,7 @@ _INCLUDE = re.compile(r'^#include "([\w/.]+)"\n', re.MULTILINE)
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 _FUNCTION = re.compile(r"__device__ inline [^(;={]*?\b(\w+)\(")
 _MACRO = re.compile(r"#define (\w+)(?:\(([^)]*)\))?(.*)", re.DOTALL)
-_OPEN = ("__CUDA_ARCH__", "RAOT_SHIM")
+_OPEN = ("__CUDA_ARCH__", "RAOT_SHIM", "RAOT_SHIM_MATRICES")
 """Macros that differ between the compilers of one text."""
 
 

@@ -93,13 +93,15 @@ def test_sums_of_matrices_of_bytes_are_exact(types: list[tuple[str, str]], tmp_p
         types_of = [DType(name).numpy for name in pair]
         x, w = (one.astype(dtype) for one, dtype in zip(factors, types_of, strict=True))
         jobs.append(Job(kernel.name, (x, w, bias), {"n": n}, seed=n))
-    for job, answer in zip(
-        jobs, Shim(module.kernels, module.bounds, tmp_path).run(jobs), strict=True
-    ):
+    answers, exchanged = (
+        Shim(module.kernels, module.bounds, tmp_path, exchanges=exchanges).run(jobs)
+        for exchanges in (False, True)
+    )
+    for job, answer, other in zip(jobs, answers, exchanged, strict=True):
         x, w, start = (one.astype(np.int64) for one in job.inputs)
         x[:, np.arange(32) % 16 >= job.sizes["n"]] = 0
         wanted = ((start + x @ w.T).astype(np.int32), x.sum(1), w.sum(1))
         meant = run_kernel(module.kernel_table[job.kernel], job.inputs, job.sizes)
-        for outputs in (meant, answer.outputs):
+        for outputs in (meant, answer.outputs, other.outputs):
             for found, one in zip(outputs, wanted, strict=True):
                 np.testing.assert_array_equal(found, one, job.kernel)

@@ -76,8 +76,11 @@ def test_products_of_matrices_of_halves_are_exact(tmp_path: Path) -> None:
         wide = x.astype(np.float64) @ w.astype(np.float64).transpose(0, 2, 1)
         wanted.append((start.astype(np.float64) + wide).astype(np.float32))
         jobs.append(Job(kernel.name, (x, w, start), {"n": 2}, seed=steps))
-    answers = Shim(module.kernels, module.bounds, tmp_path).run(jobs)
-    for job, answer, one in zip(jobs, answers, wanted, strict=True):
+    answers, exchanged = (
+        Shim(module.kernels, module.bounds, tmp_path, exchanges=exchanges).run(jobs)
+        for exchanges in (False, True)
+    )
+    for job, answer, other, one in zip(jobs, answers, exchanged, wanted, strict=True):
         meant = run_kernel(module.kernel_table[job.kernel], job.inputs, job.sizes)
-        for outputs in (meant, answer.outputs):
+        for outputs in (meant, answer.outputs, other.outputs):
             np.testing.assert_array_equal(outputs[0], one, job.kernel)

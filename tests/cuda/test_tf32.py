@@ -182,8 +182,11 @@ def test_instructions_do_what_they_mean(order: str, tmp_path: Path) -> None:
     x[3, 2] = np.array(0x7FFFFFFF, np.uint32).view(np.float32)  # what a GPU computes as NaN
     some = np.arange(4, dtype=np.float32) + 1
     jobs = [Run("dot", (x, w, some), {"n": n}, seed=n) for n in (0, 3, 4)]
-    answers = Shim(module.kernels, module.bounds, tmp_path).run(jobs)
-    for job, answer in zip(jobs, answers, strict=True):
+    answers, exchanged = (
+        Shim(module.kernels, module.bounds, tmp_path, exchanges=exchanges).run(jobs)
+        for exchanges in (False, True)
+    )
+    for job, answer in zip(2 * jobs, answers + exchanged, strict=True):
         meant = run_kernel(module.kernels[0], job.inputs, job.sizes)
         for one, other in zip(meant, answer.outputs, strict=True):
             np.testing.assert_array_equal(one, other)

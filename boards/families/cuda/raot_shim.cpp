@@ -9,6 +9,7 @@
  */
 #include "raot_shim.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -43,6 +44,9 @@ struct Thread {
     int32_t groups;
 };
 
+constexpr unsigned WARP = 32u;
+
+/* `lanes` are those of a warp that run one after the other, of which `next` is the next one. */
 struct Run {
     const raot_shim_function *function;
     void *const *parameters;
@@ -50,6 +54,8 @@ struct Run {
     std::vector<raot_shim_given> given;
     std::vector<raot_shim_given> taken;
     unsigned current;
+    unsigned lanes[WARP];
+    unsigned count, next;
 };
 
 raot_shim_function *functions;
@@ -68,34 +74,23 @@ uint32_t random_below(uint32_t limit)
     return (uint32_t)(((random_state * UINT64_C(2685821657736338717)) >> 33) % limit);
 }
 
-template <class T> void shuffle(std::vector<T> &items)
+template <class T> void shuffle(T *items, size_t count)
 {
-    for (size_t i = items.size(); i > 1u; i--) {
+    for (size_t i = count; i > 1u; i--) {
         std::swap(items[i - 1u], items[random_below((uint32_t)i)]);
     }
 }
 
-/* What a fiber does: the threads that it is given, one after the other. */
-void work(void)
+void work(void);
+
+/* Goes on with the next lane, or with the scheduler behind the last one. */
+void switch_from(Fiber *fiber)
 {
-    for (;;) {
-        run->function->call(run->function->code, run->parameters);
-        run->threads[run->current].state = run->threads[run->current].leaves ? LEFT : DONE;
-        fiber_switch(run->threads[run->current].fiber, &scheduler);
+    if (run->next == run->count) {
+        fiber_switch(fiber, &scheduler);
+        return;
     }
-}
-
-void wait(State state, int line)
-{
-    Thread &thread = run->threads[run->current];
-
-    thread.state = state;
-    thread.line = line;
-    fiber_switch(thread.fiber, &scheduler);
-}
-
-void resume(unsigned number)
-{
+    const unsigned number = run->lanes[run->next++];
     Thread &thread = run->threads[number];
 
     if (thread.fiber == nullptr) {
@@ -107,10 +102,29 @@ void resume(unsigned number)
     }
     run->current = number;
     threadIdx.x = number;
-    fiber_switch(&scheduler, thread.fiber);
-    if (thread.state == DONE || thread.state == LEFT) {
-        idle.push_back(thread.fiber);
+    fiber_switch(fiber, thread.fiber);
+}
+
+/* What a fiber does: the threads that it is given, one after the other. */
+void work(void)
+{
+    for (;;) {
+        run->function->call(run->function->code, run->parameters);
+
+        Thread &thread = run->threads[run->current];
+
+        thread.state = thread.leaves ? LEFT : DONE;
+        switch_from(thread.fiber);
     }
+}
+
+void wait(State state, int line)
+{
+    Thread &thread = run->threads[run->current];
+
+    thread.state = state;
+    thread.line = line;
+    switch_from(thread.fiber);
 }
 
 bool fail(const char *what, int line, unsigned number)
@@ -207,52 +221,79 @@ __attribute__((no_sanitize_address, noinline)) void fill_shared(void)
 
 bool run_warp(unsigned first, unsigned end)
 {
-    std::vector<unsigned> lanes;
-
+    run->count = 0u;
+    run->next = 0u;
     for (unsigned i = first; i < end; i++) {
         if (run->threads[i].state == READY) {
-            lanes.push_back(i);
+            run->lanes[run->count++] = i;
         }
     }
-    shuffle(lanes);
-    for (unsigned lane : lanes) {
-        resume(lane);
+    shuffle(run->lanes, run->count);
+    switch_from(&scheduler);
+    for (unsigned i = 0u; i < run->count; i++) {
+        const Thread &thread = run->threads[run->lanes[i]];
+
+        if (thread.state == DONE || thread.state == LEFT) {
+            idle.push_back(thread.fiber);
+        }
     }
     return release_warp(first, end);
+}
+
+bool is_ready(unsigned first, unsigned end)
+{
+    for (unsigned i = first; i < end; i++) {
+        if (run->threads[i].state == READY) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The first threads of the warps that can go on. */
+void find_ready(std::vector<unsigned> &warps)
+{
+    for (unsigned i = 0u; i < run->threads.size(); i++) {
+        const unsigned first = i / WARP * WARP;
+
+        if (run->threads[i].state == READY && (warps.empty() || warps.back() != first)) {
+            warps.push_back(first);
+        }
+    }
 }
 
 bool run_block(void)
 {
     const unsigned count = (unsigned)run->threads.size();
+    std::vector<unsigned> warps;
     bool ended = false;
 
     for (Thread &thread : run->threads) {
-        thread = {READY, 0, nullptr, false, {}, 0};
+        thread.state = READY;
+        thread.line = 0;
+        thread.fiber = nullptr;
+        thread.leaves = false;
+        thread.copies.clear();
+        thread.groups = 0;
     }
     fill_shared();
+    find_ready(warps);
     while (!ended) {
-        std::vector<unsigned> warps;
-
-        for (unsigned first = 0u; first < count; first += 32u) {
-            bool ready = false;
-
-            for (unsigned i = first; i < count && i < first + 32u; i++) {
-                ready = ready || run->threads[i].state == READY;
-            }
-            if (ready) {
-                warps.push_back(first);
-            }
-        }
         if (warps.empty()) {
             if (!release_block(&ended)) {
                 return false;
             }
+            find_ready(warps);
             continue;
         }
-        const unsigned first = warps[random_below((uint32_t)warps.size())];
+        const unsigned place = random_below((uint32_t)warps.size());
+        const unsigned first = warps[place], end = std::min(first + WARP, count);
 
-        if (!run_warp(first, first + 32u < count ? first + 32u : count)) {
+        if (!run_warp(first, end)) {
             return false;
+        }
+        if (!is_ready(first, end)) {
+            warps.erase(warps.begin() + place);
         }
     }
     return true;
@@ -330,7 +371,7 @@ const raot_shim_given *raot_shim_warp(unsigned mask, const void *given, size_t b
         std::memcpy(run->given[number].bytes, given, bytes);
     }
     wait(AT_WARP, line);
-    return &run->taken[number - number % 32u];
+    return &run->taken[number - number % WARP];
 }
 
 const raot_shim_function *raot_shim_find(const char *name)
@@ -371,6 +412,9 @@ const char *raot_shim_launch(const raot_shim_function *function, int64_t blocks,
                std::vector<Thread>((size_t)threads),
                std::vector<raot_shim_given>((size_t)threads),
                std::vector<raot_shim_given>((size_t)threads),
+               0u,
+               {},
+               0u,
                0u};
     std::vector<uint32_t> order;
 
@@ -386,7 +430,7 @@ const char *raot_shim_launch(const raot_shim_function *function, int64_t blocks,
     for (uint32_t block = 0u; block < (uint32_t)blocks; block++) {
         order.push_back(block);
     }
-    shuffle(order);
+    shuffle(order.data(), order.size());
     for (uint32_t block : order) {
         blockIdx = {block, 0u, 0u};
         if (!run_block()) {

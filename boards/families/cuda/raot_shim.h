@@ -34,7 +34,7 @@ struct raot_shim_dim {
 extern raot_shim_dim threadIdx, blockIdx, blockDim, gridDim;
 
 /* What one thread gives to the others of its warp. */
-struct raot_shim_given {
+struct alignas(16) raot_shim_given {
     unsigned char bytes[64];
 };
 
@@ -100,6 +100,44 @@ inline unsigned raot_shim_ballot(unsigned mask, bool predicate, int line)
         bits |= (all[lane].bytes[0] != 0 ? 1u : 0u) << lane;
     }
     return bits;
+}
+
+/* Matrices of a warp, all registers in one exchange: threads are switched less often than where each
+   value is exchanged, as chips without matrix units do. RAOT_EXCHANGES keeps these exchanges. */
+#if !defined(RAOT_EXCHANGES)
+#define RAOT_SHIM_MATRICES
+#endif
+
+/* Which lane of four has the factors of a step, and at which places of its registers. */
+struct raot_shim_step {
+    int lane, row, column;
+};
+
+/* Adds the products of `steps` steps to four sums of a lane. `next`: how far the factor of the second
+   row is behind that of the first one. */
+template <class T, class Sum, class Step, class Add>
+void raot_shim_multiply(Sum *sums, const T *left, int lefts, const T *right, int rights, int next,
+                        int steps, Step step_of, Add add, int line)
+{
+    const int lane = (int)(threadIdx.x % 32u);
+    T own[64 / sizeof(T)] = {};
+
+    std::memcpy(own, left, sizeof(T) * (size_t)lefts);
+    std::memcpy(own + lefts, right, sizeof(T) * (size_t)rights);
+
+    const raot_shim_given *const all = raot_shim_warp(0xffffffffu, own, sizeof own, line);
+
+    for (int k = 0; k < steps; k++) {
+        const raot_shim_step at = step_of(k);
+        const T *const rows = reinterpret_cast<const T *>(all[lane / 4 * 4 + at.lane].bytes);
+
+        for (int n = 0; n < 4; n++) {
+            const int column = (lane % 4 * 2 + n % 2) * 4 + at.lane;
+            const T *const columns = reinterpret_cast<const T *>(all[column].bytes);
+
+            sums[n] = add(rows[at.row + n / 2 * next], columns[lefts + at.column], sums[n]);
+        }
+    }
 }
 
 /* Arithmetic that is rounded once and never contracted: the host is built with

@@ -119,7 +119,10 @@ inline Fiber *fiber_new(void (*work)(void))
     fiber->size = FIBER_STACK;
     fiber->work = work;
 
-    void **const top = reinterpret_cast<void **>(fiber->stack + FIBER_STACK) - FIBER_SAVED;
+    /* Stacks that end at the same places of pages would share few lines of the cache. */
+    static size_t lines;
+    unsigned char *const end = fiber->stack + FIBER_STACK - lines++ % 64u * 64u;
+    void **const top = reinterpret_cast<void **>(end) - FIBER_SAVED;
 
     top[FIBER_RETURN] = reinterpret_cast<void *>(raot_shim_begin);
     top[FIBER_ARGUMENT] = fiber;

@@ -121,6 +121,22 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
     RAOT_LOAD_MATRIX(right_steps_##T, transposed, lane % 16, RAOT_HALF(16), 1, pitch, 4)
 
 /* As exchanges of registers: exact products, one rounding per step. */
+#if defined(RAOT_SHIM_MATRICES)
+#define RAOT_MMA_EXCHANGED(T) \
+    static inline void raot_mma_exchanged_##T(float *sums, const uint16_t *left, \
+                                              const uint16_t *right, int32_t steps) \
+    { \
+        float a[8], b[4]; \
+        for (int32_t n = 0; n < steps / 2; n++) { \
+            a[n] = raot_##T##_to_f32(left[n]); \
+            b[n / 2] = raot_##T##_to_f32(right[n / 2]); \
+        } \
+        raot_shim_multiply( \
+            sums, a, steps / 2, b, steps / 4, 2, steps, \
+            [](int k) { return raot_shim_step{k % 8 / 2, k % 2 + k / 8 * 4, k % 2 + k / 8 * 2}; }, \
+            __fmaf_rn, __LINE__); \
+    }
+#else
 #define RAOT_MMA_EXCHANGED(T) \
     static inline void raot_mma_exchanged_##T(float *sums, const uint16_t *left, \
                                               const uint16_t *right, int32_t steps) \
@@ -142,6 +158,7 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
             } \
         } \
     }
+#endif
 
 #if RAOT_MMA
 #define RAOT_MMA_OF(T) \

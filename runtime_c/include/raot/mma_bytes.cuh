@@ -103,10 +103,25 @@ static inline void raot_copy_word(void *to, const void *from)
                                                    const TR *right, int32_t sums_row, \
                                                    int32_t left_row, int32_t right_row) \
     { \
-        const int32_t lane = (int32_t)threadIdx.x % 32; \
         (void)sums_row; \
         (void)left_row; \
         (void)right_row; \
+        RAOT_MMA_WORDS(L, R) \
+    }
+#if defined(RAOT_SHIM_MATRICES)
+#define RAOT_MMA_WORDS(L, R) \
+        uint32_t a[4], b[2]; \
+        for (int32_t n = 0; n < 4; n++) { \
+            a[n] = RAOT_WORD(left, 4 * n); \
+            b[n / 2] = RAOT_WORD(right, n / 2 * 4); \
+        } \
+        raot_shim_multiply( \
+            sums, a, 4, b, 2, 1, 8, \
+            [](int word) { return raot_shim_step{word % 4, word / 4 * 2, word / 4}; }, \
+            raot_dot4_##L##_##R, __LINE__);
+#else
+#define RAOT_MMA_WORDS(L, R) \
+        const int32_t lane = (int32_t)threadIdx.x % 32; \
         for (int32_t word = 0; word < 8; word++) { \
             uint32_t a[2], b[2]; \
             for (int32_t n = 0; n < 2; n++) { \
@@ -118,8 +133,8 @@ static inline void raot_copy_word(void *to, const void *from)
             for (int32_t n = 0; n < 4; n++) { \
                 sums[n] = raot_dot4_##L##_##R(a[n / 2], b[n % 2], sums[n]); \
             } \
-        } \
-    }
+        }
+#endif
 #endif
 
 /* The bytes of two lines: those of a word each. FIRST, SECOND: the words of the first line. */

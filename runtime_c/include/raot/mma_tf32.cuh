@@ -80,6 +80,13 @@ static inline void raot_mma_m16n8k8_f32(float *sums, const float *left, const fl
         : "r"(__float_as_uint(left[0])), "r"(__float_as_uint(left[1])),
           "r"(__float_as_uint(left[2])), "r"(__float_as_uint(left[3])),
           "r"(__float_as_uint(right[0])), "r"(__float_as_uint(right[1])));
+#elif defined(RAOT_SHIM_MATRICES)
+    (void)sums_row;
+    (void)left_row;
+    (void)right_row;
+    raot_shim_multiply(
+        sums, left, 4, right, 2, 1, 8,
+        [](int k) { return raot_shim_step{k % 4, k / 4 * 2, k / 4}; }, __fmaf_rn, __LINE__);
 #else
     const int32_t lane = (int32_t)threadIdx.x % 32;
 
