@@ -162,6 +162,8 @@ def quick_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         from tests.cuda import shim
 
         monkeypatch.setattr(shim, "FLAGS", unoptimized(shim.FLAGS))
+    if gate:
+        monkeypatch.setattr("relax_aot.verify.cuda.OPTIMIZED", ())
 
 
 @pytest.fixture

@@ -31,9 +31,11 @@ HEADERS = (
     "raot_shim.h", "raot_shim_fiber.h", "raot_shim_host.h", "fake_memory.h", "fake_state.h",
 )  # fmt: skip
 FLAGS = (
-    "-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-Wall", "-Wextra",
+    "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-Wall", "-Wextra",
     "-Werror", "-Wno-unknown-pragmas", "-Wl,-z,nodelete",
 )  # fmt: skip
+OPTIMIZED = ("-O2",)
+"""Of kernels."""
 _KERNEL = re.compile(r"__launch_bounds__\(\s*(\d+)[\s,\d]*\)\s+(\w+)\(")
 
 _DYNAMIC = re.compile(r"\bRAOT_DYNAMIC_SHARED\(\w+, (\d+)\)")
@@ -89,10 +91,10 @@ def driver_of(
         units = sorted(file for file in files if file.endswith(".cpp"))
         objects = [str(runtime / f"{Path(file).stem}.o") for file in SOURCES]
         arguments = ["-shared", "-I.", *units, *objects, "-o", str(folder / DRIVER)]
-        _compiled({**_headers(), **files}, [*compiler, *FLAGS, *flags, *arguments])
+        _compiled({**_headers(), **files}, [*compiler, *FLAGS, *OPTIMIZED, *flags, *arguments])
 
     contents = (part for file in sorted(files) for part in (file, files[file]))
-    digest = digest_of([str(runtime), repr((compiler, flags)), *contents])
+    digest = digest_of([str(runtime), repr((compiler, OPTIMIZED, flags)), *contents])
     return cached_folder("cuda-driver", digest, make) / DRIVER
 
 
@@ -103,7 +105,7 @@ def _runtime(compiler: Sequence[str], flags: Sequence[str]) -> Path:
     def make(folder: Path) -> None:
         for file in SOURCES:
             arguments = ["-c", "-I.", file, "-o", str(folder / f"{Path(file).stem}.o")]
-            _compiled(files, [*compiler, *FLAGS, *flags, *arguments])
+            _compiled(files, [*compiler, *FLAGS, "-O2", *flags, *arguments])
 
     contents = (part for file in sorted(files) for part in (file, files[file]))
     digest = digest_of([repr((compiler, FLAGS, flags)), *contents])
