@@ -97,6 +97,7 @@ SAMPLED = {
     "microkernels": 11,
     "ops/test_every_op.py": 7,
     "planning": 7,
+    "pruning": 3,
     "project": 11,
     "quantization": 7,
     "report": 5,

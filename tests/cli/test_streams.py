@@ -83,7 +83,7 @@ def test_an_answer_that_is_lost_is_one_line_and_code_2(
         assert line.startswith("relax-aot: ") and why in line
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_answers_of_every_verb_that_are_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

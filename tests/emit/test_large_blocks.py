@@ -105,7 +105,7 @@ def test_a_project_maps_its_weights(tmp_path: Path) -> None:
     assert subprocess.run(["./main"], cwd=folder, check=False).returncode == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_is_linked")
 def test_cmake_builds_a_project_that_maps_its_weights(tmp_path: Path) -> None:
     folder = compiled().write(tmp_path / "out")

@@ -235,7 +235,7 @@ def test_an_arduino_sketch_builds_and_runs(weights: str, tmp_path: Path) -> None
     assert answer.startswith("RAOT_OK" if weights == "auto" else "RAOT_ERR_NULL")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_where_options_cannot_be_given_the_c_asks_gcc_itself(tmp_path: Path) -> None:
     folder = project().write(tmp_path / "gru_tagger", "arduino")
     plain = project().write(tmp_path / "flat")

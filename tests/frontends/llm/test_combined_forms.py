@@ -58,7 +58,7 @@ def behind_the_prefix(one: Generator, **sampling: Any) -> tuple[list[Any], int]:
     return found, read + one.library.prefills(1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("draft", [None, pytest.param("toy", marks=pytest.mark.long),
                                    pytest.param("small", marks=pytest.mark.long)])  # fmt: skip
 def test_a_prefix_is_not_read(

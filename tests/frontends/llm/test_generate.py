@@ -549,7 +549,7 @@ def on_device(device_project: EntriesProject) -> Generator:
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_project_of_a_gpu_has_no_warning(
     device_project: EntriesProject, tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ def test_perplexity_is_that_of_float64(folder: Path) -> None:
     assert plain["bytes"] > 3 * eight["bytes"] > 4 * four["bytes"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_caches_of_each_type_are_measured(folder: Path) -> None:
     command = ["perplexity", str(folder), str(folder / "text.txt"), "--context", str(CONTEXT)]
     command += ["--cache-type", "f16", "--cache-type", "int8", "--json", "-"]
