@@ -26,12 +26,14 @@
  *     r1, r2            the next weights and pairs
  *     s12 to s14        scales of the rows
  *
- *     [sp] to [sp, #8]        results, scales, starts
- *     [sp, #12], [sp, #16]    pairs, their end
- *     [sp, #20]               entry of the loop, behind the steps that are too many
- *     [sp, #24], [sp, #28]    bytes from the end of the weights to those of the next two channels
- *     [sp, #32]               saved registers
- *     [sp, #64] to [sp, #80]  arguments: starts, row, twos (end of results), count, channels
+ *     [sp] to [sp, #12]       results, pairs, scales, starts
+ *     [sp, #16], [sp, #20]    bytes from the end of the weights to those of the next two channels,
+ *                             and of the two behind them
+ *     [sp, #24], [sp, #28]    bytes of a row of results, end of the first one
+ *     [sp, #32], [sp, #36]    end of the pairs, entry of the loop, behind the steps that are too
+ *                             many
+ *     [sp, #40]               saved registers
+ *     [sp, #72] to [sp, #88]  arguments: starts, row, twos, count, channels
  */
 /* clang-format off */
 #define RAOT_PAIR_ROWS_OF(ADD, WEIGHTS) \
@@ -50,21 +52,21 @@ RAOT_NAKED static void raot_pair_three_rows_f32(
     RAOT_ARGUMENT int32_t twos, RAOT_ARGUMENT int32_t count, RAOT_ARGUMENT int32_t channels)
 {
     __asm volatile(
-        "push {r4-r8, r10, r11, lr}\n sub sp, #32\n"
-        "ldr r4, [sp, #64]\n stm sp, {r0, r3, r4}\n ldr r5, [sp, #68]\n vldmia r5, {s12-s14}\n"
-        "ldr r4, [sp, #76]\n add r5, r4, r4, lsl #1\n add r6, r2, r5, lsl #3\n strd r2, r6, [sp, #12]\n"
-        "mvn r6, #7\n sub r7, r6, r4, lsl #4\n adds r7, #16\n strd r7, r6, [sp, #24]\n"
-        "ldr r6, [sp, #72]\n add r6, r0, r6, lsl #3\n str r6, [sp, #72]\n"
-        "adr.w r5, 3f\n subs r4, #1\n beq 1f\n"
-        "negs r4, r4\n and r4, r4, #7\n movs r6, #68\n adr.w r5, 2f\n mla r5, r4, r6, r5\n"
-        "1: orr r5, r5, #1\n str r5, [sp, #20]\n"
-        "1: ldr r2, [sp, #12]\n" RAOT_PAIR_ROWS_STEP(RAOT_PAIR_ROW_BEGUN) "ldr pc, [sp, #20]\n"
+        "push {r4-r8, r10, r11, lr}\n sub sp, #40\n"
+        "mov r4, r3\n ldrd r5, r3, [sp, #72]\n vldmia r3, {s12-s14}\n"
+        "ldrd r10, r3, [sp, #80]\n add r10, r0, r10, lsl #3\n ldr r8, [sp, #88]\n lsls r8, r8, #2\n"
+        "mvn r7, #7\n sub r6, r7, r3, lsl #4\n adds r6, #16\n stm sp, {r0, r2, r4-r8, r10}\n"
+        "add r4, r3, r3, lsl #1\n add r4, r2, r4, lsl #3\n"
+        "adr.w r5, 3f\n subs r3, #1\n beq 1f\n"
+        "negs r3, r3\n and r3, r3, #7\n movs r6, #68\n adr.w r5, 2f\n mla r5, r3, r6, r5\n"
+        "1: orr r5, r5, #1\n strd r4, r5, [sp, #32]\n"
+        "1:\n" RAOT_PAIR_ROWS_STEP(RAOT_PAIR_ROW_BEGUN) "ldr pc, [sp, #36]\n"
         ".balign 4\n"
         "2:\n .rept 7\n" RAOT_PAIR_ROWS_STEP(RAOT_PAIR_ROW_ADDED) ".endr\n"
-        RAOT_PAIR_ROWS_STEP(RAOT_PAIR_ROW_ADDED) "ldr r0, [sp, #16]\n cmp r2, r0\n bne.w 2b\n"
+        RAOT_PAIR_ROWS_STEP(RAOT_PAIR_ROW_ADDED) "ldr r0, [sp, #32]\n cmp r2, r0\n bne.w 2b\n"
         "3: sub r11, r11, r3\n sub r12, r12, r7\n sub lr, lr, r10\n"
         "vmov s0, s1, r3, r11\n vmov s2, s3, r7, r12\n vmov s4, s5, r10, lr\n"
-        "ldm sp, {r0, r4, r5}\n vldmia r4!, {s8-s9}\n vldmia r5!, {s10-s11}\n"
+        "ldm sp, {r0, r2, r4-r8, r10}\n vldmia r4!, {s8-s9}\n vldmia r5!, {s10-s11}\n"
         "vcvt.f32.s32 s0, s0\n vcvt.f32.s32 s1, s1, #8\n vcvt.f32.s32 s2, s2\n"
         "vcvt.f32.s32 s3, s3, #8\n vcvt.f32.s32 s4, s4\n vcvt.f32.s32 s5, s5, #8\n"
         "vmul.f32 s0, s0, s8\n vmul.f32 s1, s1, s9\n vmul.f32 s2, s2, s8\n"
@@ -73,12 +75,10 @@ RAOT_NAKED static void raot_pair_three_rows_f32(
         "vmul.f32 s3, s3, s13\n vmul.f32 s4, s4, s14\n vmul.f32 s5, s5, s14\n"
         "vadd.f32 s0, s0, s10\n vadd.f32 s1, s1, s11\n vadd.f32 s2, s2, s10\n"
         "vadd.f32 s3, s3, s11\n vadd.f32 s4, s4, s10\n vadd.f32 s5, s5, s11\n"
-        "ldr r6, [sp, #80]\n add r7, r0, r6, lsl #2\n add r8, r0, r6, lsl #3\n"
-        "vstmia r0!, {s0-s1}\n vstmia r7, {s2-s3}\n vstmia r8, {s4-s5}\n"
-        "stm sp, {r0, r4, r5}\n"
-        "ldrd r4, r5, [sp, #24]\n add r1, r4\n strd r5, r4, [sp, #24]\n"
-        "ldr r4, [sp, #72]\n cmp r0, r4\n bne.w 1b\n"
-        "add sp, #32\n pop {r4-r8, r10, r11, pc}\n");
+        "add r3, r0, r8\n add r11, r3, r8\n"
+        "vstmia r0!, {s0-s1}\n vstmia r3, {s2-s3}\n vstmia r11, {s4-s5}\n"
+        "add r1, r6\n stm sp, {r0, r2, r4, r5}\n strd r7, r6, [sp, #16]\n cmp r0, r10\n bne.w 1b\n"
+        "add sp, #40\n pop {r4-r8, r10, r11, pc}\n");
 }
 /* clang-format on */
 #undef RAOT_PAIR_ROWS_STEP

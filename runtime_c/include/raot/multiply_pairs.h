@@ -252,8 +252,7 @@ RAOT_NAKED static void raot_pair_row_tile(RAOT_ARGUMENT int32_t *sums,
  * Floats of `groups` times four channels, over `count` times two pairs. Registers as above, with
  * the end of the pairs in r0; s12 is the scale of the row. The first two pairs begin the sums.
  *
- *     [sp] to [sp, #8]      results, scales, starts
- *     [sp, #12], [sp, #16]  pairs, end of the results
+ *     [sp] to [sp, #16]     pairs, results, scales, starts, end of the results
  *     [sp, #20]             entry of the loop, behind the pairs that are too many
  *     [sp, #24]             saved registers
  *     [sp, #56] to [sp, #68] arguments: starts, groups, count, row
@@ -278,14 +277,13 @@ RAOT_NAKED static void raot_pair_rows_f32(
 {
     __asm volatile(
         "push {r4-r8, r10, r11, lr}\n sub sp, #24\n"
-        "ldr r4, [sp, #56]\n stm sp, {r0, r3, r4}\n ldrd r4, r5, [sp, #60]\n"
-        "add r4, r0, r4, lsl #4\n strd r1, r4, [sp, #12]\n add r0, r1, r5, lsl #3\n"
+        "ldr r4, [sp, #56]\n strd r1, r0, [sp]\n strd r3, r4, [sp, #8]\n ldrd r4, r5, [sp, #60]\n"
+        "add r4, r0, r4, lsl #4\n str r4, [sp, #16]\n add r0, r1, r5, lsl #3\n"
         "adr.w r6, 3f\n subs r5, #1\n beq 1f\n"
         "negs r5, r5\n and r5, r5, #7\n movs r4, #56\n adr.w r6, 2f\n mla r6, r5, r4, r6\n"
         "1: orr r6, r6, #1\n str r6, [sp, #20]\n"
-        "mov r1, r2\n ldr r5, [sp, #68]\n vldr s12, [r5]\n"
-        "1: ldr r2, [sp, #12]\n" RAOT_PAIR_ROW_F32_STEP(RAOT_PAIR_ROW_BEGUN, "")
-        "ldr pc, [sp, #20]\n"
+        "mov r1, r2\n ldr r2, [sp]\n ldr r5, [sp, #68]\n vldr s12, [r5]\n"
+        "1:\n" RAOT_PAIR_ROW_F32_STEP(RAOT_PAIR_ROW_BEGUN, "") "ldr pc, [sp, #20]\n"
         ".balign 4\n"
         "2:\n .rept 7\n" RAOT_PAIR_ROW_F32_STEP(RAOT_PAIR_ROW_ADDED, "") ".endr\n"
         RAOT_PAIR_ROW_F32_STEP(RAOT_PAIR_ROW_ADDED, "cmp r2, r0\n") "bne.w 2b\n"
@@ -293,13 +291,12 @@ RAOT_NAKED static void raot_pair_rows_f32(
         "vmov s0, s1, r3, r7\n vmov s2, s3, r10, r11\n"
         "vcvt.f32.s32 s0, s0\n vcvt.f32.s32 s1, s1, #8\n"
         "vcvt.f32.s32 s2, s2\n vcvt.f32.s32 s3, s3, #8\n"
-        "ldm sp, {r4, r5, r6}\n vldmia r5!, {s4-s7}\n vldmia r6!, {s8-s11}\n"
+        "ldm sp, {r2, r4, r5, r6, r7}\n vldmia r5!, {s4-s7}\n vldmia r6!, {s8-s11}\n"
         "vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s5\n vmul.f32 s2, s2, s6\n vmul.f32 s3, s3, s7\n"
         "vmul.f32 s0, s0, s12\n vmul.f32 s1, s1, s12\n"
         "vmul.f32 s2, s2, s12\n vmul.f32 s3, s3, s12\n"
         "vadd.f32 s0, s0, s8\n vadd.f32 s1, s1, s9\n vadd.f32 s2, s2, s10\n vadd.f32 s3, s3, s11\n"
-        "vstmia r4!, {s0-s3}\n stm sp, {r4, r5, r6}\n"
-        "ldr r5, [sp, #16]\n cmp r4, r5\n bne.w 1b\n"
+        "vstmia r4!, {s0-s3}\n stm sp, {r2, r4, r5, r6}\n cmp r4, r7\n bne.w 1b\n"
         "add sp, #24\n pop {r4-r8, r10, r11, pc}\n");
 }
 /* clang-format on */
