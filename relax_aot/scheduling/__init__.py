@@ -62,6 +62,7 @@ from relax_aot.scheduling.passes import (
     shared_scratch,
     shared_tables,
     softmax_rows,
+    state_rows,
     transposes,
     unify_kernels,
 )
@@ -121,7 +122,8 @@ def schedule(
     unsplit = module.kernel_table
     module = partial_sums.run(fractions.run(module, target), target)
     module = column_lanes.run(module, target)
-    module = index_scans.run(function_strips.run(module, target), target)
+    module = function_strips.run(state_rows.run(module, target), target)
+    module = index_scans.run(module, target)
     module = float_lines.run(byte_strips.run(module, target), target)
     module = transposes.run(module, target)
     module = register_blocks.run(module, target, work)

@@ -207,11 +207,15 @@ def matched(pattern: Expr, expr: Expr, holes: Mapping[str, Expr]) -> Mapping[str
             same = expr.dtype is pattern.dtype and holes.get(name, expr) == expr
             return {**holes, name: expr} if same else None
         case Lit(), _:
-            return holes if number_of(expr) == pattern.value else None
+            same = expr == pattern or number_of(expr) == pattern.value
+            return holes if same else None
         case Cast(), Cast() if (pattern.dtype, pattern.mode) == (expr.dtype, expr.mode):
             return matched(pattern.value, expr.value, holes)
-        case Apply(name, (inner,)), Apply(other, (value,)) if name == other:
-            return matched(inner, value, holes)
+        case Apply(name, args), Apply(other, values) if (name, len(args)) == (other, len(values)):
+            found: Mapping[str, Expr] | None = holes
+            for inner, value in zip(args, values, strict=True):
+                found = None if found is None else matched(inner, value, found)
+            return found
         case Binary(op, left, right), Binary(other) if op == other:
             orders = ((expr.left, expr.right), (expr.right, expr.left))
             for a, b in orders if op in "+*" else orders[:1]:

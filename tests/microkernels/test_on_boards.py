@@ -36,6 +36,7 @@ from relax_aot.microkernels import (
     rows,
     scale_sums,
     softmax,
+    state_rows,
 )
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
@@ -58,6 +59,7 @@ BOARDS = {
                    *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS,
                    *rows.MICRO_KERNELS, *byte_rows.MICRO_KERNELS, *multiply_half.MICRO_KERNELS,
                    *lines.MICRO_KERNELS, *byte_peaks.MICRO_KERNELS,
+                   *state_rows.MICRO_KERNELS,
                    *(k for k in mve.MICRO_KERNELS if k.header == "quantize_lines.h")),
     "mps2-an500": (*softmax.MICRO_KERNELS, *rows.MICRO_KERNELS, *lines.MICRO_KERNELS,
                    *(k for k in functions.MICRO_KERNELS

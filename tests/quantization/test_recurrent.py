@@ -178,7 +178,9 @@ def run(node: Any, weights: dict[str, Array], feeds: dict[str, Array], kind: str
                     h = tanh(a + s)
                 elif node.op_type == "LSTM":
                     i, o, f, g = np.split(a + s, 4)
-                    pi, po, pf = np.split(arrays["p"][way].astype(float), 3)
+                    peepholes = arrays.get("p")
+                    p = np.zeros(3 * hidden) if peepholes is None else peepholes[way].astype(float)
+                    pi, po, pf = np.split(p, 3)
                     c = sigmoid(f + pf * c) * c + sigmoid(i + pi * c) * tanh(g)
                     h = sigmoid(o + po * c) * tanh(c)
                 else:
@@ -285,6 +287,31 @@ def test_a_sequence_on_cortex_m4_sums_four_channels_of_a_row(board: str, width: 
         np.testing.assert_allclose(whole[name], right[name], atol=2e-5)
         assert whole[name][:1].tobytes() == first[name].tobytes()
         assert whole[name][:4].tobytes() == short[name].tobytes()
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(
+    "kind", ["int8", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("int8d", "int4d"))]
+)
+def test_rows_of_states_on_cortex_m4_have_micro_kernels(kind: str) -> None:
+    """33 and 10 states are no multiple of four."""
+    layers = [
+        layer("GRU", "a", 6, 33, linear_before_reset=1),
+        layer("GRU", "bb", 6, 33),
+        layer("LSTM", "ccc", 6, 10, direction="bidirectional"),
+    ]
+    model = model_of(layers, {"x": ["t", 2, 6]})
+    x = np.random.default_rng(1).normal(size=(7, 2, 6)).astype(np.float32)
+    calibrate = {"x": x[None]} if kind == "int8" else {}
+    options = driver.Options(bounds={"t": (1, 7)}, quantize=Choice(kind), calibrate=calibrate)
+    built = driver.compile_model(model, "mps2-an386", options)
+    body = [stmt for kernel in built.plan.module.kernels for stmt in walk(kernel.body)]
+    names = [stmt.kernel.name for stmt in body if isinstance(stmt, Micro)]
+    assert names.count("raot_mix_reset_states_f32") == names.count("raot_mix_states_f32") == 1
+    assert names.count("raot_cell_states_f32") == 2
+    (run,) = emulate(built, [{"x": x}])
+    for name, right in expected(kind, {"x": x}, model).items():
+        np.testing.assert_allclose(run.outputs[name], right, atol=2e-5, err_msg=name)
 
 
 def test_the_error_follows_from_the_steps_of_the_quantization() -> None:

@@ -212,36 +212,33 @@ static inline float raot_gate_tanhf(float x)
     "smlabb " X ", r8, " X ", r8\n" MIDDLE(X)
 #define RAOT_GATE_AS_IS(X)
 #define RAOT_GATE_LESS(X) "subs " X ", " X ", r12\n"
-/*
- *     r0, r1, r2, r3   results, arguments, blocks, table
- *     r4 to r7         four steps, then sums
- *     r8, r12          a word, the value at 0
- */
-#define RAOT_GATE_VFP(NAME, BITS, FRACTION, MIDDLE) \
+/* Four floats in registers. r3: the table, r12: the value at 0, r4 to r8: steps, sums and a word */
+#define RAOT_GATE_FOUR(BITS, FRACTION, MIDDLE, A, B, C, D) \
+    "vcvt.s32.f32 " A ", " A ", #" BITS "\n vcvt.s32.f32 " B ", " B ", #" BITS "\n" \
+    "vcvt.s32.f32 " C ", " C ", #" BITS "\n vcvt.s32.f32 " D ", " D ", #" BITS "\n" \
+    "vmov r4, r5, " A ", " B "\n vmov r6, r7, " C ", " D "\n" \
+    RAOT_GATE_ONE("r4", MIDDLE) RAOT_GATE_ONE("r5", MIDDLE) \
+    RAOT_GATE_ONE("r6", MIDDLE) RAOT_GATE_ONE("r7", MIDDLE) \
+    "vmov " A ", " B ", r4, r5\n vmov " C ", " D ", r6, r7\n" \
+    "vcvt.f32.s32 " A ", " A ", #" FRACTION "\n vcvt.f32.s32 " B ", " B ", #" FRACTION "\n" \
+    "vcvt.f32.s32 " C ", " C ", #" FRACTION "\n vcvt.f32.s32 " D ", " D ", #" FRACTION "\n"
+#define RAOT_GATE_SIGMOID_FOUR(...) RAOT_GATE_FOUR("18", "31", RAOT_GATE_AS_IS, __VA_ARGS__)
+#define RAOT_GATE_TANH_FOUR(...) RAOT_GATE_FOUR("19", "30", RAOT_GATE_LESS, __VA_ARGS__)
+/* r0, r1, r2: results, arguments, blocks */
+#define RAOT_GATE_VFP(NAME, FOUR) \
     RAOT_NAKED static void raot_gate_##NAME##_vfp( \
         RAOT_ARGUMENT float *values, RAOT_ARGUMENT const float *from, \
         RAOT_ARGUMENT int32_t blocks, RAOT_ARGUMENT const uint32_t *words) \
     { \
         __asm volatile( \
             "push {r4-r8, lr}\n ldr r12, [r3]\n" \
-            "1: vldmia r1!, {s0-s3}\n" \
-            "vcvt.s32.f32 s0, s0, #" BITS "\n vcvt.s32.f32 s1, s1, #" BITS "\n" \
-            "vcvt.s32.f32 s2, s2, #" BITS "\n vcvt.s32.f32 s3, s3, #" BITS "\n" \
-            "vmov r4, r5, s0, s1\n vmov r6, r7, s2, s3\n" \
-            RAOT_GATE_ONE("r4", MIDDLE) RAOT_GATE_ONE("r5", MIDDLE) \
-            RAOT_GATE_ONE("r6", MIDDLE) RAOT_GATE_ONE("r7", MIDDLE) \
-            "vmov s0, s1, r4, r5\n vmov s2, s3, r6, r7\n" \
-            "vcvt.f32.s32 s0, s0, #" FRACTION "\n vcvt.f32.s32 s1, s1, #" FRACTION "\n" \
-            "vcvt.f32.s32 s2, s2, #" FRACTION "\n vcvt.f32.s32 s3, s3, #" FRACTION "\n" \
+            "1: vldmia r1!, {s0-s3}\n" FOUR("s0", "s1", "s2", "s3") \
             "vstmia r0!, {s0-s3}\n subs r2, #1\n bgt 1b\n" \
             "pop {r4-r8, pc}\n"); \
     }
-RAOT_GATE_VFP(sigmoid, "18", "31", RAOT_GATE_AS_IS)
-RAOT_GATE_VFP(tanh, "19", "30", RAOT_GATE_LESS)
+RAOT_GATE_VFP(sigmoid, RAOT_GATE_SIGMOID_FOUR)
+RAOT_GATE_VFP(tanh, RAOT_GATE_TANH_FOUR)
 #undef RAOT_GATE_VFP
-#undef RAOT_GATE_LESS
-#undef RAOT_GATE_AS_IS
-#undef RAOT_GATE_ONE
 /* clang-format on */
 #define RAOT_GATE_BLOCKS(NAME, BITS, FRACTION, MIDDLE)                                            \
     static inline void raot_gate_##NAME##_blocks(float *values, const float *from, int32_t count) \
