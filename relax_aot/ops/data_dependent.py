@@ -258,6 +258,8 @@ def _nms_lower(
     *,
     center: bool,
 ) -> None:
+    """The best box that is left is compared with those that are chosen. One that it overlaps
+    removes all boxes that overlap it, once, so no more boxes are found in vain than are chosen."""
     batch, classes, count = scores.shape
     gone = k.scratch("gone", DType.BOOL, (count,))
     taken = k.local("taken", DType.I64, 0)
@@ -271,8 +273,10 @@ def _nms_lower(
             if least is not None:
                 below = ~binary("<", _only(least), scores[(image, label, i)])
             k.store(gone[(i,)], below)
+        first = k.local("first", DType.I64, taken)
         trips = k.clamped("trips", requested, 0, count)
-        with k.loops(trips):
+        done = k.local("done", DType.BOOL, False)
+        with k.loops(trips * 2), k.when(~done):
             best = k.local("best", DType.I64, -1)
             score = k.local("score", scores.dtype, 0.0)
             with k.loops(count) as (i,):
@@ -281,17 +285,30 @@ def _nms_lower(
                 with k.when(binary("&&", ~gone[(i,)], better)):
                     k.assign(best, Index(i))
                     k.assign(score, value)
-            with k.when(binary("<=", Lit(0, DType.I64), best)):
+            full = ~binary("<", taken - first, Index(trips))
+            k.assign(done, binary("||", binary("<", best, 0), full))
+            with k.when(~done):
                 chosen = k.clamped("chosen", best, 0, count - 1)
-                place = k.clamped("place", taken, 0, found.shape[0] - 1)
-                for column, number in enumerate((Index(image), Index(label), best)):
-                    k.store(found[(place, Dim.of(column))], number)
-                k.assign(taken, taken + 1)
                 edges = _edges(k, boxes, image, chosen, center)
-                with k.loops(count) as (i,), k.when(~gone[(i,)]):
-                    other = _edges(k, boxes, image, i, center)
-                    k.store(gone[(i,)], _overlaps(k, edges, other, limit))
+                over = k.local("over", DType.I64, -1)
+                with k.loops(k.clamped("mine", taken - first, 0, count)) as (j,):
+                    row = k.clamped("row", first + Index(j), 0, found.shape[0] - 1)
+                    held = k.clamped("held", found[(row, Dim.of(2))], 0, count - 1)
+                    other = _edges(k, boxes, image, held, center)
+                    with k.when(_overlaps(k, other, edges, limit)):
+                        k.assign(over, Index(held))
                 k.store(gone[(chosen,)], True)
+                with k.when(binary("<", over, 0)):
+                    place = k.clamped("place", taken, 0, found.shape[0] - 1)
+                    for column, number in enumerate((Index(image), Index(label), best)):
+                        k.store(found[(place, Dim.of(column))], number)
+                    k.assign(taken, taken + 1)
+                with k.when(binary("<=", Lit(0, DType.I64), over)):
+                    better_one = k.clamped("better_one", over, 0, count - 1)
+                    edges = _edges(k, boxes, image, better_one, center)
+                    with k.loops(count) as (i,), k.when(~gone[(i,)]):
+                        other = _edges(k, boxes, image, i, center)
+                        k.store(gone[(i,)], _overlaps(k, edges, other, limit))
     k.store(total[FIRST], taken)
 
 
