@@ -60,6 +60,8 @@ QUICK = (
 # The gate builds these folders likewise, except for some files. `make test-all` builds them as
 # they are shipped.
 QUICK_IN_THE_GATE = ("cuda", "end_to_end")
+# The same, but with the vectors of this machine, which these tests are about.
+VECTORS_IN_THE_GATE = ("scheduling",)
 AS_SHIPPED = ("end_to_end/test_equal.py", "end_to_end/test_projects.py")
 QUICK_FLAGS = (
     "-O0", "-ffp-contract=off", "-DRAOT_CONTRACTION_OFF", "-fno-strict-aliasing",
@@ -82,12 +84,15 @@ SANITIZE_FLAGS = unoptimized(host.SANITIZE_FLAGS)
 SAMPLED = {
     "cli": 5,
     "cuda": 11,
-    "cuda/test_figures.py": 31,
+    "cuda/test_figures.py": 53,
     "emit": 11,
+    "emulation": 5,
     "end_to_end": 11,
+    "examples": 3,
     "externs/test_mixtures.py": 3,
     "frontends/llm": 3,
     "frontends/test_tflite_contraction.py": 3,
+    "frontends/test_tflite_hybrid.py": 3,
     "frontends/test_tflite_models.py": 3,
     "frontends/test_tflite_movement.py": 3,
     "frontends/test_tflite_operators.py": 3,
@@ -104,8 +109,9 @@ SAMPLED = {
     "runtime_c": 5,
     "scheduling": 11,
     "scheduling/devices": 11,
-    "scheduling/test_integer.py": 7,
+    "scheduling/test_integer.py": 13,
     "scheduling/test_register_blocks.py": 29,
+    "test_skips.py": 2,
     "transforms": 7,
     "trust": 11,
     "verify": 7,
@@ -155,8 +161,9 @@ def quick_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         return  # a sample of the tests of this file
     path = request.path.relative_to(ROOT / "tests")
     gate = chosen == "not long" and path.as_posix() not in AS_SHIPPED
-    if path.parts[0] in (*QUICK, *(QUICK_IN_THE_GATE if gate else ())):
-        flags = QUICK_FLAGS if chosen else WHOLE_FLAGS
+    vectors = gate and path.parts[0] in VECTORS_IN_THE_GATE
+    if vectors or path.parts[0] in (*QUICK, *(QUICK_IN_THE_GATE if gate else ())):
+        flags = QUICK_FLAGS if chosen and not vectors else WHOLE_FLAGS
         for module in ("host", "figures"):
             monkeypatch.setattr(f"relax_aot.verify.{module}.OPTIMISE_FLAGS", flags)
     if chosen and path.parts[0] == "cuda":
