@@ -77,6 +77,19 @@ MICRO_KERNELS = (
     ),
     *micro_kernels(
         HEADER,
+        """count 0..~70, step ~1 | 3, %kept -1..0, %by 1..90000
+        kernel @raot_quantize_pairs_s16(
+          %x: f32[count], %by: f32[1], %kept: i32[1]
+        ) -> (%pairs: i16[span(up(count, 4) // 2 * (2 * step), 2 * 1)]) {
+          for k in 0..up(count, 4) // 2, h in 0..2 {
+            let i = 2 * k + h
+            %pairs[k * (2 * step) + h] = select(within(0 <= i < count),
+              i16(i8((cast(((%x[i] / %by[0]) + 12582912.0:f32), i32, bits) & %kept[0]))), 0:i16)
+          }
+        }""",
+    ),
+    *micro_kernels(
+        HEADER,
         """count 0..~70, %kept -1..0
         kernel @raot_quantize_row_s16(
           %x: f32[count], %by: f32[1], %kept: i32[1]

@@ -58,6 +58,7 @@ from relax_aot.scheduling.passes import (
     register_blocks,
     rounding,
     row_blocks,
+    row_pairs,
     scaled_sums,
     shared_scratch,
     shared_tables,
@@ -169,7 +170,7 @@ def schedule_contractions(module: Module, target: Target) -> Module:
     module = range_lines.run(module, target)
     if target.strategies or target.byte_rows:
         module = apply_module(rounding.run(module, target), target, schedule_integers)
-        module = scaled_sums.run(module, target)
+        module = scaled_sums.run(row_pairs.run(module, target), target)
     if target.rows:
         module = apply_module(row_blocks.run(module, target), target, schedule_floats)
     return _separate(module) if target.separate else module

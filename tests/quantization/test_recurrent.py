@@ -269,7 +269,7 @@ def test_on_boards_a_sequence_has_the_same_bits_beside_any_others(board: str, ki
 )
 def test_a_sequence_on_cortex_m4_sums_four_channels_of_a_row(board: str, width: int) -> None:
     """33 channels are no multiple of four; three rows of inputs are computed together, with the
-    same bits."""
+    same bits. Rows are quantized to the pairs that products read."""
     layers = [layer("GRU", "a", width, 33), layer("RNN", "bb", width, 33)]
     model = model_of(layers, {"x": ["t", 1, width]})
     x = np.random.default_rng(1).normal(size=(7, 1, width)).astype(np.float32)
@@ -281,6 +281,8 @@ def test_a_sequence_on_cortex_m4_sums_four_channels_of_a_row(board: str, width: 
     names = [stmt.kernel.name for stmt in body if isinstance(stmt, Micro)]
     assert names.count("raot_multiply_pair_row_f32") == 5
     assert names.count("raot_multiply_pair_rows_f32") == 2
+    assert names.count("raot_quantize_pairs_s16") == 5
+    assert not {"raot_quantize_row_s8", "raot_gather_pairs_s8"} & set(names)
     whole, first, short = (run.outputs for run in emulate(built, [{"x": x[:t]} for t in (7, 1, 4)]))
     right = expected("int8", {"x": x}, model)
     for name in ("a_y", "bb_y"):

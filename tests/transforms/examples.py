@@ -13,6 +13,7 @@ from relax_aot.ir.loops import Buffer, Kernel
 from relax_aot.ir.parse import parse
 from relax_aot.ir.text import kernel_text, to_text
 from relax_aot.ir.types import Ref, TensorType
+from relax_aot.microkernels import all_micro_kernels
 
 MAIN = "func @main"
 ANYTHING = "..."
@@ -23,7 +24,7 @@ def example_module(text: str) -> Module:
     text = dedent(text).strip() + "\n"
     if MAIN in text:
         return parse(text)
-    module = parse(f"{text}{MAIN}() {{\n  return\n}}\n")
+    module = parse(f"{text}{MAIN}() {{\n  return\n}}\n", {}, all_micro_kernels())
     calls = tuple(_call(kernel, module) for kernel in module.kernels)
     params = {v: None for call in calls for v in call.inputs if v.name not in module.constant_table}
     results = (

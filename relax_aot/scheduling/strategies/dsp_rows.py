@@ -4,7 +4,8 @@ channels of a row at a time (`raot_multiply_pair_row_f32`), or two channels of t
 share the loads of their weights (`raot_multiply_pair_rows_f32`).
 
 The statement behind a sum is `sum * scale * row + start`, with a scale and a start for each channel
-and a factor for the row, as of activations that are quantized row by row.
+and a factor for the row, as of activations that are quantized row by row. Where these are scratch,
+passes/row_pairs.py quantizes them to the pairs that are gathered here.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@
  *                         one (those of the greatest if none is negative)
  *     raot_quantize_row_s8  out[i] = x[i] / by[0], rounded to nearest, halves to even: the lowest
  * byte of the bits of the quotient plus 1.5 * 2^23; 0 where kept[0] is 0, not -1
- *     raot_quantize_row_s16 the same with x[i] * by[0] and the two lowest bytes
+ *     raot_quantize_pairs_s16 the same bytes as pairs of 16 bits that are `step` pairs apart, and
+ *                         zeros up to a multiple of two pairs; pairs are aligned to four bytes
+ *     raot_quantize_row_s16 as raot_quantize_row_s8, with x[i] * by[0] and the two lowest bytes
  *     raot_product_peak_f32 products[i] = x[i] * factors[i], and the bits of the largest magnitude
  *     raot_fill_bytes_s8  out[i] = value[0]
  *     raot_quantize_by_s8 out[i * step] = x[i] * by[0] + by[1], rounded to nearest, halves away
@@ -259,7 +261,36 @@ RAOT_NAKED static void raot_quantize_row_blocks(RAOT_ARGUMENT int8_t *out, RAOT_
         "orr r4, r4, r5, lsl #8\n str r4, [r0], #4\n subs r2, #1\n bgt 1b\n"
         "pop {r4-r8, pc}\n");
 }
-/* The same with a factor, and results of two bytes at any address. */
+/*
+ *     r0, r1, r2, r3   pairs, floats, remaining blocks of eight, divisor
+ *     r4 to r7         four sums of a quotient and 1.5 * 2^23, of which SXTB16 keeps the lowest bytes
+ *     r8, r10          bytes from pair to pair, three times as many
+ */
+#define RAOT_QUANTIZE_PAIRS \
+    "pkhbt r4, r4, r5, lsl #16\n pkhbt r6, r6, r7, lsl #16\n sxtb16 r4, r4\n sxtb16 r6, r6\n"
+RAOT_NAKED static void raot_quantize_pairs_blocks(RAOT_ARGUMENT int16_t *pairs, RAOT_ARGUMENT const float *x,
+                                           RAOT_ARGUMENT int32_t blocks,
+                                           RAOT_ARGUMENT const float *by,
+                                           RAOT_ARGUMENT int32_t step)
+{
+    __asm volatile(
+        "push {r4-r8, r10}\n ldr r8, [sp, #24]\n lsl r8, r8, #2\n add r10, r8, r8, lsl #1\n"
+        "vldr s8, [r3]\n mov r4, #0x4b000000\n orr r4, r4, #0x400000\n vmov s9, r4\n"
+        "1: vldmia r1!, {s0-s7}\n"
+        RAOT_QUANTIZE_ALL("vdiv.f32", "s0", "s1", "s2", "s3", "s8")
+        RAOT_QUANTIZE_ALL("vadd.f32", "s0", "s1", "s2", "s3", "s9")
+        "vmov r4, r5, s0, s1\n vmov r6, r7, s2, s3\n"
+        RAOT_QUANTIZE_EACH("vdiv.f32", "s4", "s8") /* while integers are computed */
+        RAOT_QUANTIZE_PAIRS "str r4, [r0]\n str r6, [r0, r8]\n"
+        RAOT_QUANTIZE_EACH("vdiv.f32", "s5", "s8") RAOT_QUANTIZE_EACH("vdiv.f32", "s6", "s8")
+        RAOT_QUANTIZE_EACH("vdiv.f32", "s7", "s8")
+        RAOT_QUANTIZE_ALL("vadd.f32", "s4", "s5", "s6", "s7", "s9")
+        "vmov r4, r5, s4, s5\n vmov r6, r7, s6, s7\n" RAOT_QUANTIZE_PAIRS
+        "str r4, [r0, r8, lsl #1]\n str r6, [r0, r10]\n add r0, r0, r8, lsl #2\n"
+        "subs r2, #1\n bgt 1b\n"
+        "pop {r4-r8, r10}\n bx lr\n");
+}
+/* With a factor, and results of two bytes at any address. */
 RAOT_NAKED static void raot_quantize_wide_blocks(RAOT_ARGUMENT int16_t *out, RAOT_ARGUMENT const float *x,
                                            RAOT_ARGUMENT int32_t blocks,
                                            RAOT_ARGUMENT const float *by)
@@ -435,6 +466,26 @@ __attribute__((noinline, unused)) static void raot_quantize_row_s8(int8_t *out, 
     /*@ loop unroll 4096; */
     for (; i < count; i++) {
         out[i] = (int8_t)((int32_t)raot_bitsf(x[i] / *by + 12582912.0f) & *kept);
+    }
+}
+
+__attribute__((noinline, unused)) static void
+raot_quantize_pairs_s16(int16_t *pairs, const float *x, const float *by, const int32_t *kept,
+                        int32_t count, int32_t step)
+{
+    int32_t i = 0;
+
+#if defined(RAOT_QUANTIZE_RANGE_BLOCKS)
+    if (count >= 8 && *kept != 0) {
+        i = count / 8 * 8;
+        raot_quantize_pairs_blocks(pairs, x, count / 8, by, step);
+    }
+#endif
+    /*@ loop unroll 4096; */
+    for (; i < (count + 3) / 4 * 4; i++) {
+        const float whole = i < count ? x[i] / *by + 12582912.0f : 0.0f;
+
+        pairs[i / 2 * 2 * step + i % 2] = (int8_t)((int32_t)raot_bitsf(whole) & *kept);
     }
 }
 
