@@ -295,6 +295,21 @@ def test_a_byte_times_a_function_of_it_is_a_table() -> None:
     assert [call.op for call in module.main.body] == ["lookup"]
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("scales", [(0.1, 0.1, 1e-45), (1e-45, 0.1, 3e38), (3e38, 0.1, 0.2)])
+def test_sums_of_scales_that_no_weights_express_are_those_of_floats(
+    scales: tuple[float, float, float],
+) -> None:
+    q = Qdq(np.random.default_rng(5), np.int8)
+    both = [q.input([1, 6], scale, 3) for scale in scales[:2]]
+    model = q.model(q.node("Add", *both), scales[2], 3)
+    rng = np.random.default_rng(6)
+    inputs = {f"x{n}": rng.integers(-128, 128, (1, 6)).astype(np.int8) for n in range(2)}
+    module = transforms.run(rx.load(model))
+    assert [call.op for call in module.main.body] == ["qbinary"]
+    np.testing.assert_array_equal(codes(module, inputs), unoptimized(model, inputs))
+
+
 def test_ops_with_several_results_stay_beside_codes() -> None:
     q = Qdq(np.random.default_rng(2), np.int8)
     x = q.input([6, 4], 0.1)

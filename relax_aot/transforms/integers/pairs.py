@@ -17,6 +17,8 @@ from relax_aot.ops.qarithmetic import KINDS, LIFT, combined, product_of
 from relax_aot.transforms.integers.elementwise import Target, all_bytes, limited, limits_of
 from relax_aot.transforms.integers.work import EIGHT, Work
 
+LONGEST = 62
+"""A shift of `qadd` is less."""
 NEAR = sorted(product(range(-4, 5), repeat=2), key=lambda pair: sum(map(abs, pair)))
 SHIFT = 22
 """Of a product at most, so that the offset is below 2^30."""
@@ -203,14 +205,16 @@ class _Search:
             return None
         largest = max(abs(r) for r in self.real[:2])
         most = sum(abs(r) * 255 for r in self.real[:2]) + abs(self.real[2]) + 1
+        if not 2.0**-LONGEST < largest <= most < np.inf:
+            return None
         shifts = [int(np.floor(np.log2(2.0**31 / size))) for size in (most, largest)]
-        for shift in shifts:
+        for shift in (one for one in shifts if 0 < one < LONGEST):
             near = NEAR if narrow and shift < 32 else NEAR[:1]
             for left, right in near:
                 factors = [round(self.real[0] * 2.0**shift) + left,
                            round(self.real[1] * 2.0**shift) + right]  # fmt: skip
                 offset = self._offset(factors, shift)
-                if offset is not None and shift > 0 and all(abs(f) < 2**31 for f in factors):
+                if offset is not None and all(abs(f) < 2**31 for f in factors):
                     left, right = factors
                     return {"left": left, "right": right, "offset": offset, "shift": shift}
         return None
