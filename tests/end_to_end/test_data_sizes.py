@@ -378,26 +378,71 @@ def test_a_long_axis_may_be_scaled_by_an_integer() -> None:
     assert "f32[b, 1, 2*n]" in str(module)
 
 
-def test_only_scales_of_resize_that_are_computed_give_sizes_that_need_a_bound() -> None:
-    """Older exporters divide the sizes of a reference by those of the input."""
-    made = model(
+def quotient_of_sizes(size: list[Any], *, axes: bool = False) -> Any:
+    """Older exporters divide sizes, which the nodes `size` make from the shape of r or of x, by
+    those of the input."""
+    kept = [] if axes else [helper.make_node("Constant", [], ["kept"], value_floats=[1.0, 2.0])]
+    listed = [] if axes else [helper.make_node("Concat", ["kept", "ratio"], ["scales"], axis=0)]
+    given: dict[str, Any] = {"axes": [2]} if axes else {}
+    return model(
         [
             helper.make_node("Shape", ["x"], ["old"], start=2),
-            helper.make_node("Shape", ["r"], ["new"]),
+            helper.make_node("Shape", ["r"], ["other"]),
+            helper.make_node("Constant", [], ["two"], value_ints=[2]),
+            *size,
             helper.make_node("Cast", ["old"], ["divisor"], to=FLOAT),
             helper.make_node("Cast", ["new"], ["dividend"], to=FLOAT),
             helper.make_node("Div", ["dividend", "divisor"], ["ratio"]),
-            helper.make_node("Constant", [], ["kept"], value_floats=[1.0, 2.0]),
-            helper.make_node("Concat", ["kept", "ratio"], ["scales"], axis=0),
-            helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear"),
+            *kept,
+            *listed,
+            helper.make_node(
+                "Resize", ["x", "", "ratio" if axes else "scales"], ["y"], mode="linear", **given
+            ),
         ],
         {"x": (FLOAT, ("b", 3, "n")), "r": (FLOAT, ("m",))},
         {"y": (FLOAT, 3)},
     )
-    bounds = {"b": (1, 2), "n": (1, 9), "m": (1, 20)}
+
+
+SCALED = {
+    "another size": [helper.make_node("Identity", ["other"], ["new"])],
+    "a further element": [helper.make_node("Add", ["old", "two"], ["new"])],
+    "a constant": [helper.make_node("Constant", [], ["new"], value_ints=[13])],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axes", [False, True])
+@pytest.mark.parametrize("size", SCALED)
+def test_quotients_of_sizes_scale_to_these_or_to_one_less(size: str, axes: bool) -> None:
+    """In float32, 7 * (31 / 7) is below 31, and 11 * (13 / 11) below 13."""
+    made = quotient_of_sizes(SCALED[size], axes=axes)
+    host = rx.compile(made, bounds={"b": (1, 2), "n": (1, 41), "m": (1, 40)}).host(sanitize=True)
+    for n, m in ((1, 1), (7, 31), (11, 13), (41, 40), (41, 1)):
+        x = np.random.default_rng(n).normal(size=(2, 3, n)).astype(np.float32)
+        check(host, made, x=x, r=np.zeros(m, np.float32))
+
+
+def test_a_multiple_of_a_size_is_a_constant_scale() -> None:
+    made = quotient_of_sizes([helper.make_node("Mul", ["old", "two"], ["new"])])
+    module = rx.load(made, bounds={"b": (1, 2), "n": (1, 41), "m": (1, 40)})
+    assert "f32[b, 6, 2*n]" in str(module)
+
+
+def test_only_scales_of_resize_from_data_give_sizes_that_need_a_bound() -> None:
+    made = model(
+        [
+            helper.make_node("Constant", [], ["kept"], value_floats=[1.0, 2.0]),
+            helper.make_node("Concat", ["kept", "ratio"], ["scales"], axis=0),
+            helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear"),
+        ],
+        {"x": (FLOAT, ("b", 3, "n")), "ratio": (FLOAT, (1,))},
+        {"y": (FLOAT, 3)},
+    )
+    bounds = {"b": (1, 2), "n": (1, 9)}
     with pytest.raises(rx.RelaxAotError, match=r"axis 2 of y .*--bound y_2"):
         rx.load(made, bounds=bounds)
     host = rx.compile(made, bounds={**bounds, "y_2": (1, 20)}).host()
     for n, m in ((1, 1), (9, 20), (7, 3)):
         x = np.random.default_rng(n).normal(size=(2, 3, n)).astype(np.float32)
-        check(host, made, x=x, r=np.zeros(m, np.float32))
+        check(host, made, x=x, ratio=np.array([m / n], np.float32))

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,9 @@ EXACT = 2**24
 OLD = {"transform": "asymmetric", "rounding": "legacy"}
 """Upsample and the first Resize, which have no such attributes."""
 
+
+Scale = float | tuple[Dim, Dim] | None
+"""A constant, the quotient of two sizes in float32, or data."""
 
 MODES = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
 
@@ -55,12 +60,20 @@ class _Resizing:
 
     def by_factors(self, given: Var) -> Var:
         """Scales from data: the user bounds the sizes that they lead to. Parts of the list may be
-        constants, such as the scales of the batch and of the channels."""
-        whole = self.whole(given, 1)
-        scales = {axis: self.constant_scale(whole, axis) for axis in self.axes}
-        return self.scaled(scales, self.node.cast(whole, DType.F32))
+        constants, such as the scales of the batch and of the channels, or quotients of sizes."""
+        found = {axis: self.scale_at(given, n) for n, axis in enumerate(self.axes)}
+        scales = {axis: _constant(one) for axis, one in found.items()}
+        if None not in scales.values():
+            return self.scaled(scales, None)
+        factors = self.node.cast(self.whole(given, 1), DType.F32)
+        return self.scaled(scales, factors, found)
 
-    def scaled(self, given: Mapping[int, float | None], factors: Var | None) -> Var:
+    def scaled(
+        self,
+        given: Mapping[int, float | None],
+        factors: Var | None,
+        quotients: Mapping[int, Scale] = MappingProxyType({}),
+    ) -> Var:
         """By constants, and by `factors` for axes with None. The program computes a size where no
         expression rounds as ONNX Runtime does."""
         old, scales = self.x.type.shape, self.kept
@@ -73,19 +86,39 @@ class _Resizing:
             if known is None:
                 assert factors is not None
                 products = self.node.emit("resize_sizes", factors, sizes=old)
-                high = interval(old[axis], self.node.builder.bounds)[1]
-                most = None if scale is None else Dim.of(int(_products(np.array(high), scale)))
+                most = self.greatest(old[axis], scale or quotients.get(axis))
                 known = self.node.size_of(products, axis, axis, most)
             sizes[axis], scales[axis] = known, scale or 0.0
         if factors is None:
             scales = [0.0 if scale == 1 else scale for scale in scales]
         return self.to(sizes, scales, factors)
 
-    def constant_scale(self, given: Var, axis: int) -> float | None:
-        for part, at in self.node.origins(given, axis):
-            known = self.node.builder.numeric(part)
+    def greatest(self, old: Dim, scale: Scale) -> Dim | None:
+        """What the product of a size with its scale is at most. Rounding makes that with new / old
+        new, or one less, as of 7 * (31 / 7)."""
+        high = partial(interval, bounds=self.node.builder.bounds)
+        if isinstance(scale, float):
+            return Dim.of(int(_products(np.array(high(old)[1]), scale)))
+        known = scale is not None and scale[1] == old and high(scale[0])[1] < EXACT // 2
+        return scale[0] if scale is not None and known else None
+
+    def scale_at(self, given: Var, place: int) -> Scale:
+        """An element of a list of scales."""
+        builder = self.node.builder
+        for part, at in [(given, place), *self.node.origins(given, place)]:
+            known = builder.numeric(part)
             if known is not None:
                 return _positive(float(known.reshape(-1)[at]))
+            made = next((c for c in builder.body if part in c.outs), None)
+            if made is None or made.op != "div" or part.type.dtype is not DType.F32:
+                continue
+            sides = [builder.measured(side) for side in made.inputs]
+            new, old = (None if v is None else v.reshape(-1)[at % v.size] for v in sides)
+            if new is None or old is None or new.under != 1 or old.under != 1:
+                return None
+            high = [interval(side.over, builder.bounds)[1] for side in (new, old)]
+            times = high[0] // max(high[1], 1)
+            return float(times) if times and new.over == old.over * times else (new.over, old.over)
         return None
 
     def whole(self, given: Var, parts: int) -> Var:
@@ -137,6 +170,10 @@ class _Resizing:
             sizes[axis] = simplify(choose(*ratios), self.node.builder.bounds)
         every = tuple(wanted.get(axis, Dim.of(0)) for axis in range(len(shape)))
         return self.to(sizes, self.kept, wanted=every, policy=policy)
+
+
+def _constant(scale: Scale) -> float | None:
+    return scale if isinstance(scale, float) else None
 
 
 def _positive(scale: float) -> float:
