@@ -223,17 +223,14 @@ def _check_unneeded(
 
 
 def _numbered(index: Sequence[Dim], world: World) -> tuple[object, ...]:
-    """An index and the ranges of its variables, which have numbers as names."""
-    names: list[str] = []
-    ahead = list(index)
-    while ahead:
-        found = ahead.pop().symbols & world.ranges.keys() - set(names)
-        names += found
-        ahead += (end for name in found for end in world.ranges[name])
-    names.sort(key=age)
-    numbers = {name: Dim.of(f"iteration {n}") for n, name in enumerate(names)}
-    ends = (end for name in names for end in world.ranges[name])
-    return tuple(dim.substitute(numbers) for dim in (*index, *ends))
+    """An index and the ranges of its variables, which have numbers as names, as they appear."""
+    names: dict[str, Dim] = {}
+    shown = list(index)
+    for dim in shown:
+        for name in sorted(dim.symbols & world.ranges.keys() - names.keys(), key=age):
+            names[name] = Dim.of(f"iteration {len(names)}")
+            shown += world.ranges[name]
+    return tuple(dim.substitute(names) for dim in shown)
 
 
 def _written(index: Iterable[Dim], world: World) -> tuple[object, ...]:

@@ -143,6 +143,17 @@ func @main(%x: f32[n, m]) {
 }
 """
 
+CENTERED = """
+symbol n in 1..4
+symbol m in 1..5
+func @main(%x: f32[n, 4, m]) {
+  %p: f32[n, 6, m + 1] = pad(%x) {after=[0, 2, 0], before=[0, 0, 1], mode="constant"}
+  %t: f32[n, 1, m + 1] = reduce(%p) {axes=[1], keepdims=true, kind="mean"}
+  %y: f32[n, 6, m + 1] = sub(%p, %t)
+  return %y
+}
+"""
+
 PROVEN = {
     "flat": FLAT,
     "diagonal": DIAGONAL,
@@ -151,4 +162,5 @@ PROVEN = {
     "scattered by element": SCATTERED,
     "running sums of a row": RUNNING,
     "a row with a border": BORDERED,
+    "columns with a border": CENTERED,
 }
