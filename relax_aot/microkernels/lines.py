@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from relax_aot.microkernels._describe import micro_kernels
 
-SUM, PRODUCT, SCALED, SCALED_PRODUCT, THREE = MICRO_KERNELS = micro_kernels(
+SUM, PRODUCT, SCALED, SCALED_PRODUCT, SCALED_SUM, THREE = MICRO_KERNELS = micro_kernels(
     "lines_f32.h",
     """count 0..~40
     kernel @raot_line_$name(
@@ -17,12 +17,14 @@ SUM, PRODUCT, SCALED, SCALED_PRODUCT, THREE = MICRO_KERNELS = micro_kernels(
     }""",
     {
         "name": (
-            "sum_f32", "product_f32", "scaled_f32", "scaled_product_f32", "product_of_three_f32",
+            "sum_f32", "product_f32", "scaled_f32", "scaled_product_f32", "scaled_sum_f32",
+            "product_of_three_f32",
         ),
         "more": (
             "%right: f32[count]",
             "%right: f32[count]",
             "%by: f32[1]",
+            "%by: f32[1], %right: f32[count]",
             "%by: f32[1], %right: f32[count]",
             "%right: f32[count], %third: f32[count]",
         ),
@@ -31,6 +33,7 @@ SUM, PRODUCT, SCALED, SCALED_PRODUCT, THREE = MICRO_KERNELS = micro_kernels(
             "(%left[i] * %right[i])",
             "(%left[i] * %by[0])",
             "((%left[i] * %by[0]) * %right[i])",
+            "((%left[i] * %by[0]) + %right[i])",
             "((%left[i] * %right[i]) * %third[i])",
         ),
     },

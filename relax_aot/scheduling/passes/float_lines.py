@@ -18,7 +18,14 @@ from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Binary, Expr, For, Kernel, Lit, Load, Local, Store
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.types import DType
-from relax_aot.microkernels.lines import PRODUCT, SCALED, SCALED_PRODUCT, SUM, THREE
+from relax_aot.microkernels.lines import (
+    PRODUCT,
+    SCALED,
+    SCALED_PRODUCT,
+    SCALED_SUM,
+    SUM,
+    THREE,
+)
 from relax_aot.scheduling.apply import rewrite_nests
 from relax_aot.scheduling.contraction import moved, stride
 from relax_aot.scheduling.nest import names_in, without_lets
@@ -79,6 +86,25 @@ EXAMPLES = (
             kernel @scale(%a: f32[3, n], %s: f32[3]) -> (%y: f32[3, n]) {
               for i in 0..3 {
                 micro raot_line_scaled_f32(...) [n]
+              }
+            }""",
+        target="fpu",
+    ),
+    Example(
+        why="scaled rows that are added to a bias",
+        before="""
+            symbol n in 1..99
+            kernel @scale(%a: f32[3, n], %s: f32[3], %b: f32[n]) -> (%y: f32[3, n]) {
+              for i in 0..3 {
+                for j in 0..n {
+                  %y[i, j] = ((%a[i, j] * %s[i]) + %b[j])
+                }
+              }
+            }""",
+        after="""
+            kernel @scale(%a: f32[3, n], %s: f32[3], %b: f32[n]) -> (%y: f32[3, n]) {
+              for i in 0..3 {
+                micro raot_line_scaled_sum_f32(...) [n]
               }
             }""",
         target="fpu",
@@ -189,6 +215,10 @@ def _line_of(loop: For) -> _Line | None:
             return _Line(loop, store, kernel, {"left": one, "right": two})
         case Binary("*", left, right) if factor := with_factor(left, right):
             return _Line(loop, store, SCALED, {"left": factor[0]}, factor[1])
+        case Binary("+", Binary("*", left, right), added) if (
+            factor := with_factor(left, right)
+        ) and (two := line(added)):
+            return _Line(loop, store, SCALED_SUM, {"left": factor[0], "right": two}, factor[1])
         case Binary("*", Binary("*") as first, last) | Binary("*", last, Binary("*") as first):
             pass
         case _:

@@ -41,6 +41,7 @@ RAOT_LINE_BLOCKS(raot_line_sum_blocks, RAOT_LINE_BY("vadd", "r2"))
 RAOT_LINE_BLOCKS(raot_line_product_blocks, RAOT_LINE_BY("vmul", "r2"))
 RAOT_LINE_BLOCKS(raot_line_scaled_blocks, RAOT_LINE_BY_ONE)
 RAOT_LINE_BLOCKS(raot_line_scaled_product_blocks, RAOT_LINE_BY_ONE RAOT_LINE_BY("vmul", "r2"))
+RAOT_LINE_BLOCKS(raot_line_scaled_sum_blocks, RAOT_LINE_BY_ONE RAOT_LINE_BY("vadd", "r2"))
 RAOT_LINE_BLOCKS(raot_line_three_blocks, RAOT_LINE_BY("vmul", "r2") RAOT_LINE_BY("vmul", "r4"))
 /* clang-format on */
 
@@ -86,6 +87,14 @@ raot_line_scaled_product_f32(float *values, const float *left, const float *by, 
                              int32_t count)
 {
     RAOT_LINE(raot_line_scaled_product_blocks, right, by, left[i] * by[0] * right[i])
+}
+
+/* left * by + right, where `by` is one number. The product is rounded. */
+__attribute__((noinline, unused)) static void
+raot_line_scaled_sum_f32(float *values, const float *left, const float *by, const float *right,
+                         int32_t count)
+{
+    RAOT_LINE(raot_line_scaled_sum_blocks, right, by, left[i] * by[0] + right[i])
 }
 
 /* left * right * third. */
