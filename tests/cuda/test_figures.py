@@ -326,7 +326,7 @@ SUBJECTS = {
         )
     },
     "product f16, vectors of 8 bytes": Subject(
-        matmul("f16", "j, k", 772), matrix_product, mostly_hmma
+        matmul("f16", "j, k", 772), matrix_product, mostly_hmma, every=True
     ),
     "product f16, vectors of 4 bytes": Subject(
         matmul("f16", "j, k", 774), matrix_product, mostly_hmma, every=True

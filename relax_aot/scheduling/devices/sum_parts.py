@@ -84,11 +84,12 @@ def round_of(sides: Sequence[Side]) -> int:
 
 def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     """The sides, of which one keeps no addresses from one half to the other where registers do not
-    hold them: the left one where those of the right one differ from step to step, the right one of
-    known sums where vectors are short and many, or where a thread copies more than a few, and the
+    hold them: the left one where those of the right one differ from step to step, the right one
+    where vectors are short and many and rounds have two parts, or where a thread copies more than a few, and the
     last part is no whole one or steps are neighbors in this factor alone. Few neighbors copy
-    short vectors of lines, which takes fewer addresses, where those of steps take more.
-    Of bytes, the right one keeps none. `copies`: vectors of both factors that a thread copies."""
+    vectors of 8 bytes of lines, or shorter ones where those of steps take more addresses: a thread
+    has more of them in one line then, and banks of shared memory have no conflicts. Of bytes, the
+    right one keeps none. `copies`: vectors of both factors that a thread copies."""
     left, right = sides
     steps = left.product.steps
     short, many = min(left.vector, right.vector) < left.width, copies >= MOST_STEADY
@@ -98,11 +99,15 @@ def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     ends = known and total.constant > UNROLLED * left.steps and total.constant % left.steps != 0
     crowded = copies > MOST_COPIES and not short and (ends or (right.rows and not left.rows))
     least = left.rows and not right.rows and left.vector <= 4
-    left = replace(left, steady=True, sector=left.sector // (2 if least else 1))
+    left, right = (
+        replace(side, steady=True, sector=side.sector // 2)
+        if side.rows and (side.vector == 4 or (least and side is left))
+        else replace(side, steady=True)
+        for side in (left, right)
+    )
     kept = short or (step is not None and step.is_constant)
-    kept_right = left.kind.is_half and not (crowded or (short and many and known))
-    right = replace(right, steady=True, kept=kept_right)
-    return replace(left, kept=kept), right
+    kept_right = left.kind.is_half and not (crowded or (short and many and round_of(sides) == 2))
+    return replace(left, kept=kept), replace(right, kept=kept_right)
 
 
 def steady_parts(w: Writer, parts: Dim, each: int) -> Iterator[Part]:
