@@ -387,12 +387,15 @@ SUBJECTS = {
     "one row f16, packed weights of 4 bits": Subject(
         packed_weights(4, "%z", "1..1"), None, loads_vectors, 0.5
     ),
-    "convolution f16, channels last": Subject(HALF_WINDOWS, None, mostly_hmma),
-    "convolution f16, pixels as rows": Subject(PIXEL_ROWS, None, mostly_hmma),
-    "convolution f16, images of any size": Subject(ANY_WINDOWS, None, mostly_hmma),
-    "convolution f16, 32 channels": Subject(HALF_WINDOWS.replace("64", "32"), None, mostly_hmma),
-    "convolution f16, 128 channels": Subject(HALF_WINDOWS.replace("64", "128"), None, mostly_hmma),
-    "convolution f16, 40 channels": Subject(HALF_WINDOWS.replace("64", "40"), None, mostly_hmma),
+    "convolution f16, channels last": Subject(HALF_WINDOWS, None, mostly_hmma, every=True),
+    "convolution f16, pixels as rows": Subject(PIXEL_ROWS, None, mostly_hmma, every=True),
+    "convolution f16, images of any size": Subject(ANY_WINDOWS, None, mostly_hmma, every=True),
+    **{
+        f"convolution f16, {channels} channels": Subject(
+            HALF_WINDOWS.replace("64", str(channels)), None, mostly_hmma, every=True
+        )
+        for channels in (32, 128, 40)
+    },
     **{
         f"convolution f16, {filters} filters{what}": Subject(
             text.replace("96", str(filters)), None, mostly_hmma

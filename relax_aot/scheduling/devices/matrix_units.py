@@ -373,8 +373,6 @@ class _Launch:
         right = self._side(found.right, kinds[1], lines[1], "right", left)
         left = replace(left, few_lines=right.steps > left.steps)
         sides = [side.tabulated(w, tile.threads) for side in (left, right)]
-        if tile.copies > MOST_COPIES and any(side.places for side in sides):
-            sides = [replace(side, near=False) for side in sides]
         if not self._is_steady(sides):
             return sides[0], sides[1]
         return steady_sides(sides, _copies(self.product, tile, w.bounds))
@@ -491,8 +489,11 @@ class _Launch:
             return steady_parts(self.w, parts, round_of(sides))
         if sides[1].steps > self.steps:
             return paired_parts(self.w, parts.constant)
-        most = MOST_LISTED if any(side.places for side in sides) else MOST_COPIES
-        behind = int(self.product.padded is not None and self.tile.copies <= most)
+        listed, copies = any(side.places for side in sides), self.tile.copies
+        most = MOST_LISTED if listed else MOST_COPIES
+        behind = int(self.product.padded is not None and copies <= most)
+        if behind and copies > MOST_COPIES:  # most instructions would have a condition
+            behind = 2 - parts.constant % 2
         behind = 2 if any(isinstance(side, Decoded) for side in sides) else behind
         return parts_of(self.w, parts, behind)
 
