@@ -59,11 +59,14 @@ PRODUCTS = micro_kernels(
 )  # fmt: skip
 WIDTHS: Parameters = {"width": ("8", "4", "2"), "of": ("", "4", "2")}
 FLOATS: Parameters = {"T": ("f32",)}
-COPY = """count 0..$width, ahead 0..~64 by $width, near 0..~32 by $width, far 0..~64 by $width
-    kernel @raot_copy_async${of}_$T(%from: $T[min(1, count) * (ahead + near) + count]) ->
-      (%to: $T[far + $width]) {
+COPY = """count 0..$width, ahead 0..~64 by $width, part 0..~4, apart 0..~32 by $width,
+    near 0..~32 by $width, far 0..~64 by $width
+    kernel @raot_copy_async${of}_$T(
+      %from: $T[min(1, count) * (ahead + part * apart + near) + count]
+    ) -> (%to: $T[far + $width]) {
+      let first = ahead + part * apart + near
       for i in 0..$width {
-        %to[far + i] = select((index(i) < index(count)), %from[ahead + near + i], 0.0:$T)
+        %to[far + i] = select((index(i) < index(count)), %from[first + i], 0.0:$T)
       }
     }"""
 COPIES = (

@@ -88,11 +88,14 @@ LINE_SUMS = (
 lane has those of its sums: two rows, or two columns of two matrices."""
 COPIES = micro_kernels(
     "mma_bytes.cuh",
-    """count 0..16, ahead 0..~64 by 16, near 0..~32 by 16, far 0..~64 by 16
-    kernel @raot_copy_async_$T(%from: $T[min(1, count) * (ahead + near) + count]) ->
-      (%to: $T[far + 16]) {
+    """count 0..16, ahead 0..~64 by 16, part 0..~4, apart 0..~32 by 16,
+    near 0..~32 by 16, far 0..~64 by 16
+    kernel @raot_copy_async_$T(
+      %from: $T[min(1, count) * (ahead + part * apart + near) + count]
+    ) -> (%to: $T[far + 16]) {
+      let first = ahead + part * apart + near
       for i in 0..16 {
-        %to[far + i] = select((index(i) < index(count)), %from[ahead + near + i], 0:$T)
+        %to[far + i] = select((index(i) < index(count)), %from[first + i], 0:$T)
       }
     }""",
     BYTES,

@@ -56,11 +56,14 @@ PRODUCTS = micro_kernels(
 )
 COPIES = micro_kernels(
     "mma_tf32.cuh",
-    """count 0..4, ahead 0..~64 by 4, near 0..~32 by 4, far 0..~64 by 4
-    kernel @raot_copy_async_f32(%from: f32[min(1, count) * (ahead + near) + count]) ->
-      (%to: f32[far + 4]) {
+    """count 0..4, ahead 0..~64 by 4, part 0..~4, apart 0..~32 by 4,
+    near 0..~32 by 4, far 0..~64 by 4
+    kernel @raot_copy_async_f32(
+      %from: f32[min(1, count) * (ahead + part * apart + near) + count]
+    ) -> (%to: f32[far + 4]) {
+      let first = ahead + part * apart + near
       for i in 0..4 {
-        %to[far + i] = select((index(i) < index(count)), %from[ahead + near + i], 0.0:f32)
+        %to[far + i] = select((index(i) < index(count)), %from[first + i], 0.0:f32)
       }
     }""",
 )

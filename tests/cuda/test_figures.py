@@ -296,7 +296,7 @@ SUBJECTS = {
             symbolic(weights, f"{m}*m", f"{c}*c"),
             matrix_product,
             mostly_hmma,
-            every=(what, m, c) != (", weights by rows", 4, 4),
+            every=True,
         )
         for what, weights in (("", "j, k"), (", weights by rows", "k, j"))
         for m, c in ((4, 4), (4, 2), (2, 4), (2, 2))

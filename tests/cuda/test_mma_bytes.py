@@ -32,9 +32,9 @@ kernel @dot_LEFT_RIGHT(
       reserve %column_sums: i32[32, 4] in lane
       for l in 0..32 parallel(lane) {
         micro raot_copy_async_LEFT(
-          %left_tile[l // 2, l % 2 * 16], %x[l // 2, l % 2 * 16]) [n, 0, 0, 0]
+          %left_tile[l // 2, l % 2 * 16], %x[l // 2, l % 2 * 16]) [n, 0, 0, 0, 0, 0]
         micro raot_copy_async_RIGHT(
-          %right_tile[l // 2, l % 2 * 16], %w[l // 2, l % 2 * 16]) [16, 0, 0, 0]
+          %right_tile[l // 2, l % 2 * 16], %w[l // 2, l % 2 * 16]) [16, 0, 0, 0, 0, 0]
         for i in 0..2 {
           %left_sums[l, i] = 0:i32
           %right_sums[l, i] = 0:i32

@@ -139,7 +139,7 @@ kernel @dot(%x: f32[16, 8], %w: f32[8, 16], %some: f32[4]) -> (%y: f32[16, 16], 
           %sums[l, 1, i] = 0.0:f32
         }
         if (index(l) == index(0)) {
-          micro raot_copy_async_f32(%part[0], %some[0]) [n, 0, 0, 0]
+          micro raot_copy_async_f32(%part[0], %some[0]) [n, 0, 0, 0, 0, 0]
         }
       }
       micro raot_wait_copies() []

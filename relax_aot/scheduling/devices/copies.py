@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import gcd
+from math import gcd, prod
 
 from relax_aot.ir.axes import LANES
 from relax_aot.ir.dims import (
@@ -416,6 +416,21 @@ class Side:
         terms = [one for one in terms if prove_le(0, one, bounds) and self.is_near(one, bounds)]
         return sum(terms, ZERO)
 
+    def _in_parts(self, ahead: Dim) -> tuple[Dim, Dim, Dim]:
+        """A distance as a rest, a number of parts, and how far apart these are, where that is no
+        number: the sizes of the factor that are in all of its terms. One instruction multiplies
+        both and adds the product, of less than 4 GB, to an address."""
+        sizes = {name for size in self.load.buffer.shape for name in size.symbols}
+        alike = [
+            atom for atom in ahead.atoms
+            if Dim.of(atom).symbols <= sizes and all(atom in dict(own) for _, own in ahead.terms)
+        ]  # fmt: skip
+        if not (alike and self.apart) or ahead.symbols <= sizes or self.kind.bytes > 2:
+            return ahead, ZERO, ZERO
+        number = gcd(*(number for number, _ in ahead.terms))
+        apart = prod(map(Dim.of, alike), start=Dim.of(number))
+        return ZERO, ahead // apart, apart
+
     def _vector(
         self, w: Writer, batch: At, to: Load, place: Pair, far: Pair, first: Pair, ends: Pair,
         own: Pair, known: Known | None, *, whole: bool,
@@ -471,10 +486,12 @@ class Side:
         apart = self.place(to.index[0], *far)
         near_place = (own - behind for own, behind in zip(place, far, strict=True))
         begin = self.shared[tuple(simplify(d, w.bounds) for d in self.place(ZERO, *near_place))]
+        rest, part, each = self._in_parts(ahead - near)
         with w.block() as copied:
             w.micro(
                 f"raot_copy_async{of}_{to.dtype.value}", to=begin,
-                count=w.named("count", count), ahead=w.named("ahead", ahead - near), near=near,
+                count=w.named("count", count), ahead=w.named("ahead", rest),
+                part=w.named("part", part), apart=each, near=near,
                 far=row_major(apart, self.shared.shape),
                 **{"from": moved(self.load, at)},
             )  # fmt: skip

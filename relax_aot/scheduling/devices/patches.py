@@ -228,8 +228,8 @@ class _Launch:
         if form.have_vectors(w.bounds):
             with w.block() as copied:
                 w.micro(
-                    f"raot_copy_async_{kind.value}", to=to, count=form.group, ahead=0, near=0,
-                    far=0, **{"from": moved(image, {name: channel})},
+                    f"raot_copy_async_{kind.value}", to=to, count=form.group, ahead=0, part=0,
+                    apart=0, near=0, far=0, **{"from": moved(image, {name: channel})},
                 )  # fmt: skip
             with w.block() as outside:
                 filled()

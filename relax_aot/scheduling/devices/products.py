@@ -438,7 +438,7 @@ class _Launch:
         shared = copy.shared
         w.micro(
             "raot_copy_async1_f32", to=shared[half, copy.first, copy.line], count=count,
-            ahead=ahead, near=near, far=row_major((ZERO, e, ZERO), shared.shape),
+            ahead=ahead, part=0, apart=0, near=near, far=row_major((ZERO, e, ZERO), shared.shape),
             **{"from": load},
         )  # fmt: skip
 

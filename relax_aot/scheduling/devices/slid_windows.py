@@ -303,7 +303,7 @@ def _copy(
     own = (one - behind for one, behind in zip(place, far, strict=True))
     w.micro(
         f"raot_copy_async_{side.kind.value}", to=side.shared[(ZERO, *own)], count=count,
-        ahead=ahead, near=near, far=row_major((half, *far), side.shared.shape),
+        ahead=ahead, part=0, apart=0, near=near, far=row_major((half, *far), side.shared.shape),
         **{"from": moved(side.load, at)},
     )  # fmt: skip
 

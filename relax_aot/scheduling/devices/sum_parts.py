@@ -85,11 +85,12 @@ def round_of(sides: Sequence[Side]) -> int:
 def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     """The sides, of which one keeps no addresses from one half to the other where registers do not
     hold them: the left one where those of the right one differ from step to step, the right one
-    where vectors are short and many and rounds have two parts, or where a thread copies more than a few, and the
-    last part is no whole one or steps are neighbors in this factor alone. Few neighbors copy
-    vectors of 8 bytes of lines, or shorter ones where those of steps take more addresses: a thread
-    has more of them in one line then, and banks of shared memory have no conflicts. Of bytes, the
-    right one keeps none. `copies`: vectors of both factors that a thread copies."""
+    where vectors are short and many in rounds of two parts, or where a thread copies more than a
+    few, and the last part is no whole one or steps are neighbors in this factor alone. Few
+    neighbors copy vectors of 8 bytes of a line, or shorter ones of the left factor where the lines
+    of the other one are neighbors: a thread has more of them in one line, which takes fewer
+    addresses. Of bytes, the right one keeps none. `copies`: vectors of both factors that a thread
+    copies."""
     left, right = sides
     steps = left.product.steps
     short, many = min(left.vector, right.vector) < left.width, copies >= MOST_STEADY
@@ -105,7 +106,7 @@ def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
         else replace(side, steady=True)
         for side in (left, right)
     )
-    kept = short or (step is not None and step.is_constant)
+    kept = step is not None and step.is_constant
     kept_right = left.kind.is_half and not (crowded or (short and many and round_of(sides) == 2))
     return replace(left, kept=kept), replace(right, kept=kept_right)
 

@@ -203,30 +203,36 @@ static inline void raot_load_elements(uint16_t *to, const uint16_t *from, int32_
 
 /* Copies `count` elements to shared memory, zeros behind them: BYTES in all, to which both addresses
    are aligned. What was copied is there behind raot_wait_copies and a barrier. Vectors of 16 bytes
-   pass by the cache of a multiprocessor. `ahead` + `near`: how far the elements are behind `from`;
-   `far`: how far their place is behind `to`. Compilers add `ahead` to an address once, and make
-   `near` and `far`, which are numbers, parts of instructions. */
+   pass by the cache of a multiprocessor. `ahead` + `part` * `apart` + `near`: how far the elements
+   are behind `from`; `far`: how far their place is behind `to`. Compilers add `ahead` to an address
+   once, multiply `part` and add the product by one instruction, and make `near` and `far`, which are
+   numbers, parts of instructions. */
 #if RAOT_MMA
 #define RAOT_COPY_ASYNC(N, T, BYTES, CACHE) \
     static inline void raot_copy_async##N(T *to, const T *from, int32_t count, int32_t ahead, \
-                                          int32_t near, int32_t far) \
+                                          int32_t part, int32_t apart, int32_t near, int32_t far) \
     { \
+        const int32_t size = (int32_t)sizeof(T); \
         const T *at; \
         asm("{ .reg .s64 a; mul.wide.s32 a, %1, %3; add.s64 %0, %2, a; }" \
             : "=l"(at) \
             : "r"(ahead), "l"(from), "n"(sizeof(T))); \
+        asm("{ .reg .u64 a; mul.wide.u32 a, %1, %2; add.u64 %0, %0, a; }" \
+            : "+l"(at) \
+            : "r"(part), "r"((uint32_t)apart * (uint32_t)sizeof(T))); \
         asm volatile("cp.async." #CACHE ".shared.global [%0], [%1], " #BYTES ", %2;" \
                      : \
-                     : "r"(raot_shared_address(to, far * (int32_t)sizeof(T))), "l"(at + near), \
-                       "r"(count * (int32_t)sizeof(T)) \
+                     : "r"(raot_shared_address(to, far * size)), "l"(at + near), \
+                       "r"(count * size) \
                      : "memory"); \
     }
 #else
 #define RAOT_COPY_ASYNC(N, T, BYTES, CACHE) \
     static inline void raot_copy_async##N(T *to, const T *from, int32_t count, int32_t ahead, \
-                                          int32_t near, int32_t far) \
+                                          int32_t part, int32_t apart, int32_t near, int32_t far) \
     { \
-        raot_copy_later(to + far, from + ahead + near, count * (int32_t)sizeof(T), BYTES); \
+        raot_copy_later(to + far, from + ahead + (int64_t)part * apart + near, \
+                        count * (int32_t)sizeof(T), BYTES); \
     }
 #endif
 
