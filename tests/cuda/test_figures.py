@@ -414,6 +414,14 @@ SUBJECTS = {
         for channels, filters in ((24, 24), (64, 8), (256, 24))
     },
     "product of bytes": Subject(BYTES, matrix_product, mostly_imma, every=True),
+    "product of bytes of 776 steps": Subject(
+        BYTES.replace("k in 0..768", "k in 0..776")
+        .replace(", 768]", ", 776]")
+        .replace("%y: i32[n, 776]", "%y: i32[n, 768]"),
+        matrix_product,
+        mostly_imma,
+        every=True,
+    ),
     "product of bytes, a zero point": Subject(
         BYTES.replace("cast(%x[i, k], i32, wrap)", "(cast(%x[i, k], i32, wrap) - 3:i32)"),
         matrix_product,

@@ -256,6 +256,39 @@ def test_sums_of_any_number_of_parts(axes: str, tmp_path: Path) -> None:
         assert (error <= most).all(), (job.kernel, job.sizes)
 
 
+BYTE_DEPTHS = """
+symbol n in 1..70
+kernel @dot_DEPTH(%x: i8[n, DEPTH], %w: i8[40, DEPTH]) -> (%y: i32[n, 40]) {
+  for i in 0..n {
+    for j in 0..40 {
+      local sum: i32 = 0:i32
+      for k in 0..DEPTH {
+        sum = (sum + (cast(%x[i, k], i32, wrap) * cast(%w[j, k], i32, wrap)))
+      }
+      %y[i, j] = sum
+    }
+  }
+}"""
+
+
+@pytest.mark.slow
+def test_sums_of_bytes_have_any_known_number_of_parts(tmp_path: Path) -> None:
+    """Of one to six parts, of which the last one is whole or not, in small tiles."""
+    random, kernels, jobs = np.random.default_rng(9), list[Kernel](), list[Job]()
+    for depth in (48, 128, 144, 256, 272, 384):
+        text = BYTE_DEPTHS.replace("DEPTH", str(depth))
+        _, kernel, bounds = device_form(text, matrix_product)
+        assert kernel is not None
+        kernels.append(kernel)
+        given = tuple(
+            random.integers(-128, 128, (size, depth)).astype(np.int8) for size in (70, 40)
+        )
+        jobs.append(Job(kernel.name, given, {"n": 70}, seed=depth))
+    for job, answer in zip(jobs, Shim(kernels, bounds, tmp_path).run(jobs), strict=True):
+        x, w = (one.astype(np.int32) for one in job.inputs)
+        assert (answer.outputs[0] == x @ w.T).all(), job.kernel
+
+
 LENGTHS = """
 symbol b in 1..2
 symbol n in 1..150

@@ -63,8 +63,8 @@ from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
 
-MOST_LISTED = 6
-"""As MOST_COPIES, with a table of places."""
+MOST_KNOWN = 6
+"""As MOST_COPIES, of parts whose number is known, with a table of places or without windows."""
 MOST_SHORT = 10
 """As MOST_STEADY, of parts that are not steady."""
 
@@ -489,10 +489,10 @@ class _Launch:
             return steady_parts(self.w, parts, round_of(sides))
         if sides[1].steps > self.steps:
             return paired_parts(self.w, parts.constant)
-        listed, copies = any(side.places for side in sides), self.tile.copies
-        most = MOST_LISTED if listed else MOST_COPIES
-        behind = int(self.product.padded is not None and copies <= most)
-        if behind and copies > MOST_COPIES:  # most instructions would have a condition
+        plain, copies = self.product.padded is None, self.tile.copies
+        behind = int(not plain and copies <= MOST_COPIES)
+        known = parts.is_constant and (plain or any(side.places for side in sides))
+        if known and MOST_COPIES < copies <= MOST_KNOWN:  # most would have a condition in the loop
             behind = 2 - parts.constant % 2
         behind = 2 if any(isinstance(side, Decoded) for side in sides) else behind
         return parts_of(self.w, parts, behind)
