@@ -133,12 +133,15 @@ class Writer:
 
     @contextmanager
     def tiles(
-        self, names: tuple[str, str], extent: Value, size: Value
+        self, names: tuple[str, str], extent: Value, size: Value, *, apart: bool = False
     ) -> Iterator[tuple[Dim, Dim]]:
         """Tiles of `size` over `0..extent`; yields the first index of a tile and its length.
-        `names`: of the counter and of the length. No loop where there is one tile."""
+        `names`: of the counter and of the length. No loop where there is one tile, unless tiles of
+        dynamic length are to be `apart` from what is around them."""
         extent, (counter, length) = Dim.of(extent), names
-        count = simplify(ceildiv(extent, size), self.bounds)
+        count = ceildiv(extent, size)
+        if not apart or extent.is_constant:
+            count = simplify(count, self.bounds)
         if count == 1:
             yield ZERO, self._length(length, dim_min(extent, size))
             return

@@ -154,6 +154,30 @@ def test_a_strip_of_few_rows_builds_without_a_warning(few_rows: HostModel, rows:
     np.testing.assert_allclose(few_rows(x=x)["y"], wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 2])
+def test_gates_of_few_images_build_without_a_warning(gates: HostModel, rows: int) -> None:
+    """Sums are one tile of all images, and so is the strip."""
+    x = np.linspace(-4, 4, rows * 20 * 45, dtype=np.float32).reshape(rows, 20, 9, 5)
+    peaks = x.max((2, 3)).astype(np.float64)
+    wanted = peaks / (1 + np.exp(-peaks))
+    np.testing.assert_allclose(gates(x=x)["y"].max((2, 3)), wanted, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def gates() -> HostModel:
+    model = parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]>'
+        "g (float[b,20,h,5] x) => (float[b,20,?,?] y) <float[4] twice = {1, 1, 2, 2}> {"
+        " v = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)  a = GlobalMaxPool (v)"
+        " c = Conv (a, w)  s = Sigmoid (c)  z = Mul (v, s)  r = Resize (z, , twice)"
+        " y = Conv (r, w) }"
+    )
+    one = np.eye(20, dtype=np.float32).reshape(20, 20, 1, 1)
+    model.graph.initializer.append(numpy_helper.from_array(one, "w"))
+    return host_model(rx.compile(model, name="gates", bounds={"b": (1, 2), "h": (3, 9)}).built)
+
+
 @pytest.fixture(scope="module")
 def few_rows() -> HostModel:
     model = parse_model(

@@ -384,7 +384,7 @@ class _Strips:
         wide = prod(loop.extent.constant for loop in inner)
         size = self.size(loops, wide)
         names = (f"{head.variable}_strip", f"{head.variable}_width")
-        with w.tiles(names, head.extent, size) as (at, width):
+        with w.tiles(names, head.extent, size, apart=bool(inner)) as (at, width):
             place = Dim.of(head.variable) - head.start - at
             for loop in inner:
                 place = place * loop.extent + Dim.of(loop.variable) - loop.start
