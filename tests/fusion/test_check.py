@@ -17,7 +17,8 @@ from relax_aot.driver import Options, load
 from relax_aot.fusion import check as fusion_check
 from relax_aot.fusion import legality
 from relax_aot.fusion.check import FusionError, check
-from relax_aot.ir.dims import Dim
+from relax_aot.fusion.checking.ranges import Ranges
+from relax_aot.ir.dims import Bounds, Dim, dim_min
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Declare, Expr, For, Kernel, Load, Local
 from relax_aot.ir.rewrite import map_exprs
@@ -231,6 +232,16 @@ def test_a_load_of_an_element_of_equal_value_lies_in_its_buffer() -> None:
     assert broken != kernel
     with pytest.raises(FusionError, match="in bounds"):
         check(module, replace(fused, kernels=(broken,)))
+
+
+def test_a_minimum_bounds_an_index_also_behind_a_quotient() -> None:
+    """The windows of a pool over the rows that another pool of stride 2 leaves."""
+    ranges = Ranges(Bounds((("h", (5, 15)),)))
+    rows, h = (Dim.of("h") + 1) // 2, Dim.of("h")
+    line = Dim.of(ranges.variable("line", Dim.of(0), (h + 3) // 6))
+    tap = Dim.of(ranges.variable("tap", Dim.of(0), dim_min(rows - 3 * line, 3)))
+    assert ranges.known_lt(3 * line + tap, rows)
+    assert not ranges.known_lt(3 * line + tap + 1, rows)
 
 
 def test_exchanged_operands_of_a_call_are_refused() -> None:

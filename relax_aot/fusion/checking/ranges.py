@@ -197,16 +197,21 @@ class Ranges:
                     continue
                 rest = dim - Dim.of(atom) * times
                 enough = all if isinstance(atom, Min) == rising else any
-                return enough(self.known_le(ZERO, rest + arg * times) for arg in atom.args)
+                if enough(self.known_le(ZERO, rest + arg * times) for arg in atom.args):
+                    return True
             (atom, power), *others = monomial or (("", 0),)
             if isinstance(atom, FloorDiv) and power == 1 and not others:
                 rest, by = dim - Dim.of(atom) * factor, atom.denominator
                 if not by.is_constant or by.constant <= 0:
                     continue
                 if factor > 0:  # at least 0, if the numerator is
-                    return self.known_le(ZERO, atom.numerator) and self.known_le(ZERO, rest)
-                if factor % by.constant == 0:
-                    return self.known_le(ZERO, rest + atom.numerator * (factor // by.constant))
+                    limits = [atom.numerator, rest]
+                elif factor % by.constant == 0:
+                    limits = [rest + atom.numerator * (factor // by.constant)]
+                else:
+                    continue
+                if all(self.known_le(ZERO, limit) for limit in limits):
+                    return True
         return False
 
 
