@@ -79,7 +79,7 @@ def test_printed_kernels_have_the_values_of_the_plain_loops(form: str, tmp_path:
         if file is test_matrix_units:  # whose sums have another order
             given = [*map(test_matrix_units.whole, given)]
         jobs.append(Job(made.name, tuple(given), one, seed=1))
-    bounds = Bounds.of({"b": (0, 2), "n": (0, 70), "k": (0, 40), "m": (0, 70)})
+    bounds = Bounds.of({"b": (0, 2), "n": (0, 70), "k": (0, 40), "m": (0, 70), "h": (0, 70)})
     answers = Shim([*device.values()], bounds, tmp_path).run(jobs)
     for job, answer in zip(jobs, answers, strict=True):
         (expected,) = run_kernel(kernels[job.kernel], job.inputs, job.sizes)
