@@ -62,6 +62,21 @@ EXAMPLES = (
         target="host",
     ),
     Example(
+        why="there are no elements",
+        before="""
+            symbol n in 1..99
+            kernel @none(%x: f32[n, 0, 16]) -> (%y: f32[16, n, 0]) {
+              for c in 0..16 {
+                for i in 0..n {
+                  for j in 0..0 {
+                    %y[c, i, j] = %x[i, j, c]
+                  }
+                }
+              }
+            }""",
+        target="host",
+    ),
+    Example(
         why="pixels of three channels fill no block",
         before="""
             kernel @last(%x: f32[3, 90]) -> (%y: f32[90, 3]) {
@@ -109,7 +124,7 @@ def _match(stmt: For, w: Writer) -> Emit | None:
     if strided or x.buffer == y.buffer or any(loop.start != ZERO for loop in nest.loops):
         return None
     names = set(variables)
-    if any(loop.stop.symbols & names for loop in nest.loops):
+    if any(loop.stop == 0 or loop.stop.symbols & names for loop in nest.loops):
         return None
     return _transposed(_joined(nest), w)
 
