@@ -52,7 +52,7 @@
     "vpop {s16-s17}\n pop {r4-r8, r10, r11, pc}\n"
 /* Those at r10 are updates, which r10 has passed. */
 #define RAOT_STATE_MIX(NAME, CANDIDATE) \
-    RAOT_NAKED static void raot_##NAME##_blocks( \
+    RAOT_NAKED static void raot_mix_##NAME##_blocks( \
         RAOT_ARGUMENT float *y, RAOT_ARGUMENT float *states, RAOT_ARGUMENT const float *x, \
         RAOT_ARGUMENT const float *gates, RAOT_ARGUMENT int32_t count, \
         RAOT_ARGUMENT int32_t apart, RAOT_ARGUMENT const uint32_t *words) \
@@ -67,8 +67,8 @@
             RAOT_STATE_DO("vfma", RAOT_STATE_B, RAOT_STATE_A, RAOT_STATE_D) \
             RAOT_STATE_END("s4-s7")); \
     }
-RAOT_STATE_MIX(mix_states, "")
-RAOT_STATE_MIX(mix_reset_states,
+RAOT_STATE_MIX(states, "")
+RAOT_STATE_MIX(reset_states,
     "sub r4, r4, lr\n vldmia r4, {s8-s11}\n vldmia r2!, {s12-s15}\n"
     RAOT_STATE_DO("vmul", RAOT_STATE_B, RAOT_STATE_C, RAOT_STATE_B)
     RAOT_STATE_DO("vadd", RAOT_STATE_B, RAOT_STATE_D, RAOT_STATE_B))
