@@ -83,11 +83,12 @@ class Side:
     addresses take two registers of a thread each and are computed once, else those of one part are
     computed together. `open`: the places of its window that are inside, for each pixel that a lane
     copies (window_bits.py). `places`: for each step, or as many as a thread copies at once or a
-    part has, how far ahead of the first one it is, and the bits of its place. `kept`: addresses for
-    one half of shared memory are kept for the other one. `few_lines`: a thread copies several whole
-    vectors of a line, too, so that it has fewer addresses. `steady`: both factors are copied at
-    once, without windows (sum_parts.py); `sector`: the fewest bytes of a line that neighbors copy
-    at once then."""
+    part has, how far ahead of the first one it is, and the bits of its place. `near`: numbers in a
+    distance are parts of instructions, for which addresses are kept from one part to the next.
+    `kept`: addresses for one half of shared memory are kept for the other one. `few_lines`: a
+    thread copies several whole vectors of a line, too, so that it has fewer addresses. `steady`:
+    both factors are copied at once, without windows (sum_parts.py); `sector`: the fewest bytes of a
+    line that neighbors copy at once then."""
 
     name: str
     product: Product
@@ -102,6 +103,7 @@ class Side:
     apart: bool = True
     open: Words | None = None
     places: WindowTable | None = None
+    near: bool = True
     kept: bool = True
     few_lines: bool = False
     steady: bool = False
@@ -478,7 +480,7 @@ class Side:
             conditions.append(below(positions[1], ends[1]))
             count = Dim.of(self.vector)
         numbers = own[1].symbols | (to.index[0].symbols if self.kept else frozenset[str]())
-        near = ZERO if padded else self._near(ahead, numbers, w.bounds)
+        near = self._near(ahead, numbers, w.bounds) if self.near and not padded else ZERO
         of = "" if self.vector == self.width else str(self.vector)
         zero = conditions and self.fill.value == 0
         if zero:

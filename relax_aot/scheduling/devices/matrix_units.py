@@ -373,6 +373,9 @@ class _Launch:
         right = self._side(found.right, kinds[1], lines[1], "right", left)
         left = replace(left, few_lines=right.steps > left.steps)
         sides = [side.tabulated(w, tile.threads) for side in (left, right)]
+        dynamic = any(size.symbols for size in found.left.buffer.shape[1:])
+        if dynamic and tile.copies > MOST_COPIES and any(side.places for side in sides):
+            sides = [replace(side, near=False) for side in sides]
         if not self._is_steady(sides):
             return sides[0], sides[1]
         return steady_sides(sides, _copies(self.product, tile, w.bounds))
