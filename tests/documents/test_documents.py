@@ -245,7 +245,7 @@ def test_the_commands_of_the_op_s_how_to_run(checkout: Path) -> None:
     page = DOCS / "how-to" / "add_an_op.md"
     edit(checkout, page)
     said = run_blocks(checkout, page)
-    assert "4 passed" in said
+    assert "6 passed" in said
     assert "\n[]\n" in said
     assert "3 passed" in said
     assert said.count("; equal") == 2
