@@ -255,6 +255,20 @@ POINTS = """
     }"""
 
 
+def points(channels: int, filters: int) -> str:
+    """A convolution of floats of 1 x 1 for images of any size."""
+    return f"""
+    symbol n in 1..64
+    symbol h in 1..64
+    symbol w in 1..64
+    const %w: f32[{filters}, {channels}, 1, 1] = splat 0.5
+    func @main(%x: f32[n, {channels}, h, w], %b: f32[{filters}]) {{
+      %y: f32[n, {filters}, h, w] = conv(%x, %w, %b) {{strides=[1, 1], pads=[0, 0, 0, 0],
+        dilations=[1, 1], group=1}}
+      return %y
+    }}"""
+
+
 BYTES = """
     symbol n in 1..4096
     kernel @dot(%x: i8[n, 768], %w: i8[768, 768], %b: i32[768]) -> (%y: i32[n, 768]) {

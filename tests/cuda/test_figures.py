@@ -63,6 +63,7 @@ from tests.cuda.figure_models import (
     heads,
     matmul,
     packed_weights,
+    points,
     symbolic,
 )
 from tests.cuda.toolkits import needs_compilers, needs_disassembler, needs_fixed_addresses
@@ -195,6 +196,12 @@ SUBJECTS = {
         every=True,
     ),
     "convolution f32 of points": Subject(POINTS, product, mostly_ffma, every=True),
+    **{
+        f"convolution f32 of points, {channels} channels, {filters} filters": Subject(
+            points(channels, filters), None, mostly_ffma, every=True
+        )
+        for channels, filters in ((8, 16), (16, 16), (16, 32), (24, 24))
+    },
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
     **{
         f"attention f32, head size {size}, scaled and masked": Subject(

@@ -15,6 +15,8 @@ from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.loops import Kernel
 from relax_aot.scheduling.devices import matrix_units, products
+from relax_aot.scheduling.devices.launches import launches
+from relax_aot.scheduling.targets import Target, cuda, cuda_mma
 from tests.cuda.shim import Job, Shim
 from tests.scheduling.devices import (
     test_attention,
@@ -86,6 +88,47 @@ def test_printed_kernels_have_the_values_of_the_plain_loops(form: str, tmp_path:
         (found,) = answer.outputs
         wide = [np.asarray(one, np.float32) for one in (found, expected)]
         np.testing.assert_array_equal(wide[0], wide[1], job.kernel)
+
+
+POINTS = """
+    symbol n in 1..2
+    symbol p in 1..259
+    kernel @conv_C(%x: f32[n, C, p], %w: f32[13, C], %b: f32[13]) -> (%y: f32[n, 13, p]) {
+      for b in 0..n {
+        for c in 0..13 {
+          for i in 0..p {
+            local sum: f32 = %b[c]
+            for d in 0..C {
+              sum = fma(%x[b, d, i], %w[c, d], sum)
+            }
+            %y[b, c, i] = sum
+          }
+        }
+      }
+    }"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [cuda.TARGET, cuda_mma.TARGET], ids=["awaited", "unawaited"])
+def test_printed_sums_of_two_parts_have_the_values_of_the_plain_loops(
+    target: Target, tmp_path: Path
+) -> None:
+    """Of thin tiles of points, and of small ones."""
+    kernels: dict[str, Kernel] = {}
+    device: list[Kernel] = []
+    jobs: list[Job] = []
+    for channels in (5, 8, 16):
+        text = POINTS.replace("C", str(channels))
+        strategy = partial(products.product, tiles=products.Tiles(enough=2))
+        kernel, made, bounds = device_form(text, strategy, target=target)
+        assert made is not None and len(launches(made)) == 2
+        kernels[kernel.name] = kernel
+        device.append(made)
+        for sizes in ({"n": 1, "p": 1}, {"n": 1, "p": 67}, {"n": 2, "p": 259}):
+            jobs.append(Job(kernel.name, tuple(inputs(kernel, sizes)), sizes, seed=1))
+    for job, answer in zip(jobs, Shim(device, bounds, tmp_path).run(jobs), strict=True):
+        (expected,) = run_kernel(kernels[job.kernel], job.inputs, job.sizes)
+        np.testing.assert_array_equal(answer.outputs[0], expected, job.kernel)
 
 
 @pytest.mark.slow

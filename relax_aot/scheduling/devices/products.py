@@ -6,7 +6,8 @@ factors to shared memory, steps first, and the next ones meanwhile: without wait
 else through registers. Each thread reads four neighbors of a column or row at once, and its results
 are groups of four by four, spread over the tile, so that the threads of a warp read different
 banks. The sum of a result takes the steps in their order, with the bits of the plain loops. The
-first part is the one that may have fewer steps, so that copies in the loop have no conditions.
+first part is the one that may have fewer steps, so that copies in the loop have no conditions. The
+loop of a sum of two parts has no copies: both halves of shared memory are copied before.
 
 Source: Volkov and Demmel, Benchmarking GPUs to tune dense linear algebra, SC 2008; CUTLASS's SIMT
 kernels, for the two buffers.
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import gcd
 
-from relax_aot.ir.dims import ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
+from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, dim_max, dim_min, row_major, simplify
 from relax_aot.ir.loops import (
     Barrier,
     Binary,
@@ -294,11 +295,20 @@ class _Launch:
             ends = (total, None if self.zeros <= tile.steps else total)
         self._fetch_all(copies, ZERO, ZERO, ends[0])
         self._put(copies, ZERO)
-        with self._each_part(parts) as (part, half):
-            with w.when(below(part + 1, parts)):
-                self._fetch_all(copies, 1 - half, lead + part * tile.steps, ends[1])
-            self._multiply(factors, half, place, sums)
-            self._put(copies, 1 - half)
+        if parts == 2:
+            self._fetch_all(copies, ONE, lead, ends[1])
+            self._put(copies, ONE)
+            with w.range("half", 2) as half:
+                self._wait(copies)
+                self._multiply(factors, half, place, sums)
+        else:
+            self._wait(copies)
+            with self._each_part(parts) as (part, half):
+                with w.when(below(part + 1, parts)):
+                    self._fetch_all(copies, 1 - half, lead + part * tile.steps, ends[1])
+                self._multiply(factors, half, place, sums)
+                self._put(copies, 1 - half)
+                self._wait(copies)
         finish_sums(*results)
 
     @contextmanager
@@ -463,16 +473,20 @@ class _Launch:
                 w.add(*fetched, Store(to, (e,), value))
 
     def _put(self, copies: Sequence[_Copy], half: Dim) -> None:
-        """Copies what is in registers to shared memory, and waits for all threads."""
+        """Copies what is in registers to shared memory."""
         w = self.w
         for copy in copies:
             if copy.next is not None:
                 with w.range("e", copy.each) as e:
                     index = (half, copy.first + e, copy.line)
                     w.add(Store(copy.shared, index, copy.next[(e,)]))
+
+    def _wait(self, copies: Sequence[_Copy]) -> None:
+        """Waits for what all threads copy. In the loop of two parts, that also keeps compilers from
+        taking it apart, for which there are no registers."""
         if any(copy.next is None for copy in copies):
-            w.micro("raot_wait_copies")
-        w.add(Barrier("thread"))
+            self.w.micro("raot_wait_copies")
+        self.w.add(Barrier("thread"))
 
     def _multiply(
         self, tiles: tuple[Buffer, Buffer], half: Dim, place: tuple[Dim, Dim], sums: Buffer

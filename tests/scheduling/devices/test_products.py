@@ -12,7 +12,7 @@ import pytest
 
 from relax_aot.evaluation.interpret import RaceError, run_kernel
 from relax_aot.ir.dims import Dim
-from relax_aot.ir.loops import Kernel
+from relax_aot.ir.loops import For, Kernel, Micro, Store, walk
 from relax_aot.scheduling.devices.launches import launches
 from relax_aot.scheduling.devices.products import Tile, Tiles, product
 from relax_aot.scheduling.targets import Target
@@ -268,6 +268,18 @@ def test_few_steps_are_two_parts() -> None:
     steps = {total: tile.for_steps(Dim.of(total)).steps for total in (1, 4, 5, 8, 9)}
     assert steps == {1: 4, 4: 4, 5: 4, 8: 4, 9: 8}
     assert tile.for_steps(Dim.of("n")) == tile
+
+
+@pytest.mark.parametrize("target", [ORDERED, UNAWAITED], ids=["awaited", "unawaited"])
+def test_two_parts_are_copied_before_their_loop(target: Target) -> None:
+    _, device, _ = device_form(matmul(6, 33), partial(product, tiles=TILES), target=target)
+    assert device is not None
+    every = (one for one in walk(device.body) if isinstance(one, For))
+    loops = [one for one in every if one.variable.startswith("half")]
+    assert len(loops) == 2, "one of each tile"
+    for one in walk(tuple(loops)):
+        assert not (isinstance(one, Micro) and "copy" in one.name and "wait" not in one.name)
+        assert not (isinstance(one, Store) and one.buffer.scope == "shared")
 
 
 @pytest.mark.parametrize("target", [ORDERED, UNAWAITED], ids=["awaited", "unawaited"])
