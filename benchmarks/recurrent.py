@@ -70,7 +70,7 @@ def on_board(layer: str, units: int, board: str, kind: str) -> Row:
     project = compiled(layer, units, board, kind)
     cases = calls_of(program_of(project), [sequence(units)], {})
     (run,) = emulate_cases(project, cases, cycles=not board.startswith("raspberry"))
-    assert run.status == 0, run
+    assert run.status == 0 and run.instructions is not None, run
     macs = 2 * GATES[layer] * units * units * STEPS
     cycles = None if run.cycles_estimated is None else run.cycles_estimated / macs
     return {

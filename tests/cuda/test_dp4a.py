@@ -17,7 +17,7 @@ from relax_aot.scheduling.targets import cuda_dp4a, find
 from relax_aot.toolchain.nvdisasm import disassembled
 from relax_aot.toolchain.nvrtc import cubin
 from tests.cuda.emulated import Emulated
-from tests.cuda.test_figures import BYTE_WINDOWS, BYTES
+from tests.cuda.figure_models import BYTE_WINDOWS, BYTES
 from tests.cuda.test_host import OK
 from tests.cuda.toolkits import needs_compilers, needs_disassembler
 from tests.scheduling.devices.kernels import device_form

@@ -249,10 +249,11 @@ def test_sums_of_any_number_of_parts(axes: str, tmp_path: Path) -> None:
             given = (x, w.astype(np.float16))
             jobs.append(Job(kernel.name, given, {"n": len(x), "m": m or 1}, seed=m))
     for job, answer in zip(jobs, Shim(kernels, bounds, tmp_path).run(jobs), strict=True):
-        x, w = (one.astype(np.float64) for one in job.inputs)
-        w = w.T if axes == "j, k" else w
-        error = np.abs(answer.outputs[0].astype(np.float64) - x @ w)
-        most = 2.0**-11 * np.abs(x @ w) + 2.0**-19 * (np.abs(x) @ np.abs(w)) + 2.0**-25
+        left, right = (one.astype(np.float64) for one in job.inputs)
+        right = right.T if axes == "j, k" else right
+        exact, whole = left @ right, np.abs(left) @ np.abs(right)
+        error = np.abs(answer.outputs[0].astype(np.float64) - exact)
+        most = 2.0**-11 * np.abs(exact) + 2.0**-19 * whole + 2.0**-25
         assert (error <= most).all(), (job.kernel, job.sizes)
 
 
@@ -330,7 +331,12 @@ def test_rows_have_any_lengths(left: str, right: str, kind: str, tmp_path: Path)
     (kernel,), bounds = module.kernels, module.bounds
     assert len(kernel.scratch) == 2, "both factors have aligned rows"
     random, jobs = np.random.default_rng(8), list[Job]()
-    sizes = [(1, 1, 1, 1), (2, 150, 70, 150), (1, 149, 37, 133), (1, 30, 34, 134)]
+    sizes: list[tuple[int, ...]] = [
+        (1, 1, 1, 1),
+        (2, 150, 70, 150),
+        (1, 149, 37, 133),
+        (1, 30, 34, 134),
+    ]
     sizes += [(1, 12, 36, 132), (1, 40, 64, 136), (2, 5, 1, 3), (1, 137, 7, 8)]
     sizes += [tuple(map(int, random.integers(1, (3, 100, 71, 151)))) for _ in range(3)]
     for one in sizes:

@@ -191,12 +191,12 @@ def large() -> tuple[Project, Array]:
         helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=1),
         helper.make_node("MatMul", ["x", "d"], ["y"]),
     ]
-    ports = [
+    inputs, results = (
         [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT16, ["n", size])]
         for name, size in (("x", 32), ("y", 1024))
-    ]
+    )
     weights = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(s, "s")]
-    graph = helper.make_graph(nodes, "g", *ports, weights)
+    graph = helper.make_graph(nodes, "g", inputs, results, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
     options = Options(bounds={"n": (1, 600)}, emit="cuda-source", name="large")
     project = driver.compile_model(model, "jetson-orin-nano", options)

@@ -21,6 +21,7 @@ from relax_aot.binaries.cubin import Cubin, read_cubin
 from relax_aot.driver import Options
 from relax_aot.project import Project
 from relax_aot.project.cuda_board import DeviceError
+from relax_aot.toolchain import nvrtc
 from relax_aot.verify.figures import memory_of
 from tests.conftest import ROOT
 from tests.cuda.toolkits import needs_compilers, needs_fixed_addresses, needs_nvcc
@@ -82,7 +83,7 @@ def test_functions_that_spill_are_made_with_more_registers(monkeypatch: pytest.M
         spills = blocks(cubin.decode())["softmax_y"] > 1
         return {"relu_a": 16} | ({"softmax_y": 8} if spills else {})
 
-    monkeypatch.setattr(driver.nvrtc, "cubin", lambda text, name, sm, toolkit: text.encode())
+    monkeypatch.setattr(nvrtc, "cubin", lambda text, name, sm, toolkit: text.encode())
     monkeypatch.setattr(driver, "local_bytes", local_bytes)
     text = "f (float[n, 64] x) => (float[n, 64] a, float[n, 64] y) { a = Relu(x)\n y = Softmax(x) }"
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
@@ -94,7 +95,7 @@ def test_functions_that_spill_are_made_with_more_registers(monkeypatch: pytest.M
         return blocks(made.files["f.cu"].decode())
 
     told, of_source = found("cubin"), found("cuda-source")
-    monkeypatch.setattr(driver.nvrtc, "installed_compiler", lambda major: None)
+    monkeypatch.setattr(nvrtc, "installed_compiler", lambda major: None)
     before = found("cuda-source")
     assert before["softmax_y"] > 1
     assert told == of_source == {**before, "softmax_y": 1}

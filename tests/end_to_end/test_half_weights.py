@@ -11,8 +11,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-import relax_aot as rx
 from relax_aot import driver
+from relax_aot.project import Project
 from relax_aot.verify.emulate import emulate
 from tests.frontends.tflite_models import Maker, truth
 from tests.models.half_weights import filters, half_weights
@@ -49,7 +49,7 @@ def network(kind: str) -> Any:
     return model_of(signature, "\n".join([*casts, body]), weights())
 
 
-def project(kind: str, board: str) -> rx.Project:
+def project(kind: str, board: str) -> Project:
     return driver.compile_model(network(kind), board, driver.Options(bounds={"t": (1, MOST)}))
 
 
@@ -91,8 +91,8 @@ def test_filters_take_two_bytes(board: str) -> None:
     rng = np.random.default_rng(5)
     calls = [rng.normal(size=(1, 3, t, 9)).astype(np.float32) for t in (1, 6, 13, 14)]
     for x, run in zip(calls, emulate(made, [{"x": x} for x in calls]), strict=True):
-        near = {"rtol": 1e-5, "atol": 1e-5}
-        np.testing.assert_allclose(run.outputs["y"], by_onnxruntime(half_weights(), x), **near)
+        wanted = by_onnxruntime(half_weights(), x)
+        np.testing.assert_allclose(run.outputs["y"], wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.qemu
@@ -129,7 +129,7 @@ def test_filters_of_tflite_take_two_bytes(board: str) -> None:
         w, b = made.tensor(shape), made.constant(rng.normal(size=channels).astype(np.float32))
         made.operator("DEQUANTIZE", [made.constant(data)], [w], version=3)
         before, y = y, made.tensor((1, 7, 6, channels))
-        more = {"dilationWFactor": 1, "dilationHFactor": 1}
+        more: dict[str, Any] = {"dilationWFactor": 1, "dilationHFactor": 1}
         more |= {"depthMultiplier": 1} if kind[0] == "D" else {}
         table = "Conv2DOptions" if kind[0] == "C" else "DepthwiseConv2DOptions"
         made.operator(kind, [before, w, b], [y], table, padding=0, strideW=1, strideH=1, **more)

@@ -50,8 +50,7 @@ def text_on_the_host(context: int, prompt: str, count: int, temperature: float) 
     model = rx.load_llm(MODEL, context=context, chunk=16)
     host = rx.compile(model, name="pydoc", quantize="q8_0", numerics="ordered").host()
     top_p = 0.95 if temperature else 0.0
-    how = {"temperature": temperature, "top_p": top_p, "seed": 1, "max_tokens": count}
-    return str(host.generate(prompt, **how))
+    return host.generate(prompt, temperature=temperature, top_p=top_p, seed=1, max_tokens=count)
 
 
 def test_the_model_has_the_size_that_its_readme_states() -> None:
@@ -98,8 +97,7 @@ def test_instructions_for_each_weight_and_token(held: int, most: float) -> None:
     """With so many tokens in the caches."""
     need("arm-none-eabi-gcc", "qemu-system-arm")
     model = rx.load_llm(MODEL, context=256, chunk=64, tokenizer=False)
-    options = {"quantize": "q8_0", "numerics": "ordered", "board": BOARD}
-    project = rx.compile(model, name="pydoc", **options)
+    project = rx.compile(model, name="pydoc", quantize="q8_0", numerics="ordered", board=BOARD)
     tokens = np.random.default_rng(0).integers(1, 1024, held).astype(np.int32)
     chunks = [("prefill", {"tokens": tokens[at : at + 64]}) for at in range(0, held, 64)]
     run = project.emulate([*chunks, ("decode", {"token": np.array(5, np.int32)})])[-1]

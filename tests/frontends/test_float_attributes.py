@@ -17,7 +17,7 @@ from tests.ops.onnx_node import Node
 
 
 def opset_of(model: ModelProto) -> int:
-    return max(o.version for o in model.opset_import if not o.domain)
+    return max(int(o.version) for o in model.opset_import if not o.domain)
 
 
 def stated(found: Retyped) -> tuple[ModelProto, list[str]]:

@@ -98,5 +98,7 @@ def has(features: str) -> bool:
 @pytest.mark.parametrize("name", [name for name in FLAGS if has(name)])
 def test_products_are_exact(name: str, kind: str) -> None:
     for kernel in TILES:
-        samples = [product(kernel, sizes, kind, by_row) for sizes in SIZES for by_row in (0, 1)]
+        samples = [
+            product(kernel, sizes, kind, by_row) for sizes in SIZES for by_row in (False, True)
+        ]
         assert not differences(kernel, samples, call(name))

@@ -196,7 +196,7 @@ def lines() -> bytes:
 
 def rows_of_floats() -> onnx.ModelProto:
     """Floats that are divided by a scale and rounded, and their softmax."""
-    data = {"s": np.array(0.3, np.float32), "z": np.array(4, np.int8)}
+    data: dict[str, Array] = {"s": np.array(0.3, np.float32), "z": np.array(4, np.int8)}
     text = "rows (float[n, 5, 17] x) => (int8[n, 5, 17] y, float[n, 5, 17] p)"
     return model_of(text, "y = QuantizeLinear(x, s, z)\np = Softmax <axis = 2> (x)", data)
 

@@ -319,7 +319,7 @@ CARRIED = """
 
 def test_constants_of_loops_stay() -> None:
     """The state of a loop begins with a constant, whose places nothing else names."""
-    weights = {
+    weights: dict[str, Array] = {
         "w": np.array([[1, 2, 0, 4], [0, 1, 0, 3], [2, 2, 0, 1]], F32),
         "begin": np.array([[1, 2, 3, 4]], F32),
         "first": np.array([0], np.int64),

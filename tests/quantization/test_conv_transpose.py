@@ -47,11 +47,9 @@ def transposed(case: str, weights: Array, bias: Array, *more: Any) -> onnx.Model
         helper.make_node("ConvTranspose", [*names, "b"], ["y"], kernel_shape=[kernel] * 2, **attrs),
     ]
     tensors = [numpy_helper.from_array(a, n) for n, a in (("w", weights), ("b", bias))]
-    ports = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [2, CHANNELS, "n", 5]), ("y", None))
-    ]
-    graph = helper.make_graph(nodes, "m", ports[:1], ports[1:], [*tensors, *constants])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, CHANNELS, "n", 5])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "m", [x], [y], [*tensors, *constants])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -153,7 +151,7 @@ def test_quantized_models_of_others(case: str, axis: int | None) -> None:
         "qz": np.zeros(shape, np.int8), "s": np.array(0.02, np.float32), "z": np.array(3, np.int8),
         "ys": np.array(0.11, np.float32), "yz": np.array(-7, np.int8),
     }  # fmt: skip
-    more = {} if axis is None else {"axis": axis}
+    more: dict[str, Any] = {} if axis is None else {"axis": axis}
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
         helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["v"]),

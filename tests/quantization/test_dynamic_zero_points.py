@@ -129,12 +129,10 @@ def layer() -> onnx.ModelProto:
         "DynamicQuantizeLSTM", ["x", "w", "r", "", "", "", "", "", "s", "z", "s", "z"], ["y"],
         domain="com.microsoft", hidden_size=HIDDEN,
     )  # fmt: skip
-    ports = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", ["n", 1, DEPTH]), ("y", None))
-    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, DEPTH])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     tensors = [numpy_helper.from_array(data, name) for name, data in constants.items()]
-    graph = helper.make_graph([node], "m", ports[:1], ports[1:], tensors)
+    graph = helper.make_graph([node], "m", [x], [y], tensors)
     sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=sets, ir_version=8)
 

@@ -40,7 +40,7 @@ def layer(kind: str, name: str, width: int, hidden: int, **attrs: Any) -> tuple[
     rows = GATES[kind] * hidden
 
     def normal(*shape: int) -> Array:
-        return (rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32)
+        return np.asarray(rng.normal(size=shape) / np.sqrt(shape[-1]), np.float32)
 
     arrays = {"w": normal(ways, rows, width), "r": normal(ways, rows, hidden)}
     arrays["b"] = normal(ways, 2 * rows)
@@ -68,7 +68,7 @@ def model_of(layers: list[tuple[Any, list[Any]]], ports: dict[str, Any]) -> onnx
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-PORTS = {
+PORTS: dict[str, list[int | str]] = {
     "x": ["t", "n", WIDTH],
     "lens": ["n"],
     "h0": [1, "n", 40],
@@ -96,8 +96,9 @@ def layers() -> onnx.ModelProto:
 
 def inputs(t: int, n: int) -> dict[str, Array]:
     rng = np.random.default_rng(t + 20)
+    sizes: dict[int | str, Any] = {"t": t, "n": n}
     made: dict[str, Array] = {
-        name: rng.normal(size=[{"t": t, "n": n}.get(size, size) for size in shape])
+        name: rng.normal(size=[sizes.get(size, size) for size in shape])
         for name, shape in PORTS.items()
     }
     floats = {name: array.astype(np.float32) for name, array in made.items() if name != "lens"}
@@ -169,8 +170,8 @@ def run(node: Any, weights: dict[str, Array], feeds: dict[str, Array], kind: str
             lens = arrays.get("lens")
             steps = range(len(x) if lens is None else lens[n])
             h, c = (
-                np.zeros(hidden) if arrays.get(key) is None else arrays[key][way, n].astype(float)
-                for key in "hc"
+                np.zeros(hidden) if state is None else state[way, n].astype(float)
+                for state in map(arrays.get, "hc")
             )
             for t in reversed(steps) if backwards else steps:
                 a, s = w @ seen(x[t, n], kind) + wb, r @ seen(h, kind) + rb
@@ -391,6 +392,7 @@ def test_layers_that_stay_floats_are_named() -> None:
         [(node, tensors[:1] + tensors[2:]), other], {"x": [3, 1, 4], "rnn_r": [1, 6, 6]}
     )
     project = rx.compile(both, quantize="int8w")
+    assert project.quantized is not None
     assert any(why in line and "rnn_y" in line for line in project.quantized.lines())
     kept = rx.compile(layers(), bounds=BOUNDS, quantize="int8w", keep_float=["a", "ccc"])
     ops = {call.op for call in kept.built.source_module.main.body}

@@ -20,7 +20,7 @@ from relax_aot.scheduling.passes import fma
 from relax_aot.toolchain.disassembly import HELIUM, Instruction, instructions
 from relax_aot.verify.emulate import build_image, emulate
 from tests.conftest import ROOT
-from tests.models.onnx_text import model_of, random_weights
+from tests.models.onnx_text import Array, model_of, random_weights
 
 BOARD = "mps3-an547"
 SCALAR = {
@@ -194,7 +194,7 @@ def test_a_scale_that_two_passes_pack_is_one_constant() -> None:
         product = Mul (w, w)
         y = QuantizeLinear (product, s, z)
     """
-    weights = {"s": np.array(0.3, np.float32), "z": np.array(3, np.int8)}
+    weights: dict[str, Array] = {"s": np.array(0.3, np.float32), "z": np.array(3, np.int8)}
     model = model_of("m (float[12] x, float[12] w) => (int8[12] u, int8[12] y)", text, weights)
     built = driver.compile_model(model, BOARD, driver.Options(check=True, name="m"))
     text = built.files[built.units[0]].decode()

@@ -92,7 +92,7 @@ class Subject:
               return %y
             }}"""
         rng = np.random.default_rng(1)
-        module, data = rx.parse(text), {}
+        module, data = rx.parse(text), dict[str, Array]()
         data["w"] = rng.integers(-127, 128, (self.channels, self.filters, *self.kernel))
         data["b"] = rng.integers(-9000, 9000, outputs)
         data["scale"] = rng.integers(1 << 30, 1 << 31, outputs)

@@ -65,7 +65,7 @@ def test_constants_are_weights_and_two_words_for_each_channel() -> None:
     rng = np.random.default_rng(0)
     weights = rng.integers(-127, 128, (6, 64, 3, 3)).astype(np.int8)
     # Scales for which floats are not exact.
-    data = {
+    data: dict[str, Array] = {
         "s": np.array(0.05, np.float32), "z": np.array(-3, np.int8), "w": weights,
         "ws": rng.uniform(0.0002, 0.0004, 6).astype(np.float32), "wz": np.zeros(6, np.int8),
         "b": rng.integers(-9000, 9000, 6).astype(np.int32), "bz": np.zeros(6, np.int32),

@@ -155,7 +155,7 @@ def test_rows_that_are_not_finite(bits: int, group: int, target: str) -> None:
 def test_heads_are_columns(target: str) -> None:
     """Wherever their results go, with any number of rows and with one."""
     rng = np.random.default_rng(0)
-    data = {
+    data: dict[str, NDArray[Any]] = {
         "w": rng.integers(-127, 128, (64, 60)).astype(np.int8),
         "s": rng.uniform(0.1, 1, (2, 60)).astype(np.float32),
     }

@@ -22,6 +22,7 @@ from onnx.parser import parse_model
 
 from relax_aot import driver
 from relax_aot.driver import Options
+from tests.models.onnx_text import Array
 
 ACTIVATIONS = {
     "sigmoid": "{y} = Sigmoid({x})",
@@ -41,7 +42,7 @@ ACTIVATIONS = {
     "hard_sigmoid": "{y} = HardSigmoid({x})",
     "leaky_relu": "{y} = LeakyRelu({x})",
 }
-PRODUCERS = {
+PRODUCERS: dict[str, tuple[str, str, str, dict[str, tuple[int, ...]]]] = {
     "rows": ("64, 32", "64, 64", "{c} = MatMul({x}, rows_w)", {"w": (32, 64)}),
     "first": ("1, 4, 16, 32", "1, 8, 16, 32", "{c} = Conv<pads=[1,1,1,1]>({x}, first_w)",
               {"w": (8, 4, 3, 3)}),
@@ -78,7 +79,8 @@ WIDE = re.compile(r"%[yz]mm|\.4s")
 
 def net(activation: str) -> ModelProto:
     rng = np.random.default_rng(0)
-    inputs, results, lines, arrays = [], [], [], {}
+    inputs, results, lines = [], [], []
+    arrays: dict[str, Array] = {}
     for name, (given, made, text, weights) in PRODUCERS.items():
         inputs.append(f"float[{given}] {name}_x")
         results.append(f"float[{made}] {name}_y")
@@ -139,9 +141,10 @@ def test_activations_are_computed_in_vectors(target: str, activation: str, tmp_p
     project = driver.compile_model(net(activation), board, Options(name="m"))
     project.write(tmp_path)
     source, built = tmp_path / "m.c", tmp_path / "m.o"
-    command = [f"{tools}gcc", *FLAGS, *flags, f"-I{tmp_path}", "-c", source, "-o", built]
+    paths = [f"-I{tmp_path}", "-c", str(source), "-o", str(built)]
+    command = [f"{tools}gcc", *FLAGS, *flags, *paths]
     subprocess.run(command, check=True)
-    dump = [f"{tools}objdump", "-dr", "--no-show-raw-insn", built]
+    dump = [f"{tools}objdump", "-dr", "--no-show-raw-insn", str(built)]
     text = subprocess.run(dump, check=True, capture_output=True, text=True).stdout
     kernels = set(re.findall(r"^RAOT_NOINLINE static void (\w+)\(", source.read_text(), re.M))
     assert len(kernels) >= len(PRODUCERS)

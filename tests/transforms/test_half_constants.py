@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -49,7 +51,7 @@ def rounded(builder: FunctionBuilder) -> Var:
     return builder.call("transpose", back, perm=(1, 0))[0]
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[FunctionBuilder], Var], np.dtype[Any]]] = {
     "cast": (lambda builder: wide(builder, weights()), HALF),
     "cast from bfloat16": (lambda builder: wide(builder, weights(BRAIN)), BRAIN),
     "moved": (moved, HALF),

@@ -99,8 +99,8 @@ def test_sizes_of_rows_of_no_iteration_may_be_zeros(
     found: tuple[int, ...], wanted: tuple[int, ...], ok: bool
 ) -> None:
     """ONNX Runtime does not know the dynamic ones."""
-    arrays = (np.zeros(shape, np.float32) for shape in (found, wanted))
-    assert compare_bounded("rows", *arrays).ok is ok
+    ours, theirs = (np.zeros(shape, np.float32) for shape in (found, wanted))
+    assert compare_bounded("rows", ours, theirs).ok is ok
 
 
 SPLAT = """
