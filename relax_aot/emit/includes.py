@@ -8,7 +8,7 @@ import re
 from relax_aot.ir.loops import FUNCTIONS
 
 _INTEGER = "add|sub|mul|and|or|xor|neg|shl|shr|larger|smaller|div|fmod|mod|abs|pow"
-_MATH = (name for name in FUNCTIONS if not name.startswith("gate_"))
+_MATH = (name for name in FUNCTIONS if not name.startswith(("gate_", "fixed_")))
 _FLOAT = "|".join([*_MATH, "at_least", "at_most", "bits", "of_bits"])
 _NARROW = "i4|u4|i2|u2|f8e4m3fn|f8e4m3fnuz|f8e5m2|f8e5m2fnuz|f8e8m0|f4e2m1"
 _WHOLE = "[iu](?:8|16|32|64)"
@@ -16,6 +16,7 @@ RUNTIME = {
     "check.h": r"raot_disjoint|RAOT_STATE_MARK",
     "convert.h": rf"raot_(?:clamp|satu?|quantize)_{_WHOLE}|raot_f(?:32|64)_to_{_WHOLE}_\w+"
     r"|raot_b?f16_\w+|raot_f32_to_b?f16",
+    "fixed_gates.h": r"raot_fixed_(?:sigmoid|tanh)_",
     "function.h": "RAOT_(?:NO)?INLINE",
     "gates.h": r"raot_gate_(?:sigmoid|tanh)_?f",
     "integer.h": rf"raot_(?:{_INTEGER})_{_WHOLE}",

@@ -120,6 +120,9 @@ class _Expressions(ValueWriter):
             case "pow":
                 power = self.constant("power", lambda a, b: scalars.power(a, b, dtype))
                 return f"{power}({values})"
+            case "fixed_sigmoid" | "fixed_tanh":
+                fixed = scalars.FIXED_FUNCTIONS[expr.function]
+                return f"{self.constant(expr.function, fixed)}({values})"
         raise AssertionError(f"{expr.function} of {dtype.value}")
 
     def binary(self, expr: Binary, scope: Scope) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relax_aot.ir.types import DType
+from relax_aot.ops._fixed_gates import fixed_sigmoid, fixed_tanh
 from relax_aot.ops._gates import gate_sigmoid, gate_tanh
 from relax_aot.ops._narrow import narrowed
 
@@ -132,6 +133,11 @@ FLOAT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x) if abs(x) < 2.0**52 else x,
     "pow": np.power, "fmod": np.fmod, "gate_sigmoid": gate_sigmoid, "gate_tanh": gate_tanh,
 }  # fmt: skip
+FIXED_FUNCTIONS: dict[str, Callable[[int], int]] = {
+    "fixed_sigmoid": lambda x: int(fixed_sigmoid(np.asarray(x))),
+    "fixed_tanh": lambda x: int(fixed_tanh(np.asarray(x))),
+}
+"""Of 32-bit integers."""
 PREDICATES: dict[str, Callable[[Value], Any]] = {
     "isnan": np.isnan,
     "isinf": np.isinf,

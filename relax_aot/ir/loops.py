@@ -151,7 +151,8 @@ class Binary(_Arithmetic):
 # Scalar functions: name -> number of arguments. `max`/`min` give NaN when either is NaN.
 # `exp_below(a, b)` is exp(a - b) for a <= b. `fraction(a, b)` is a / b for 0 <= a <= b and
 # 1 <= b <= 2^64. NaN may be an argument of both. `gate_sigmoid` and `gate_tanh`, of f32, are
-# sigmoid and tanh by a table (ops/_gates.py).
+# sigmoid and tanh by a table (ops/_gates.py); `fixed_sigmoid` and `fixed_tanh`, of i32, are those
+# of numbers in steps of 2^-15 (ops/_fixed_gates.py).
 FUNCTIONS = {
     "abs": 1, "sqrt": 1, "exp": 1, "exp2": 1, "expm1": 1, "log": 1, "log2": 1, "log1p": 1,
     "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1,
@@ -159,7 +160,7 @@ FUNCTIONS = {
     "erf": 1, "sigmoid": 1, "floor": 1, "ceil": 1, "trunc": 1, "rint": 1, "round": 1,
     "isnan": 1, "isinf": 1, "signbit": 1,
     "max": 2, "min": 2, "pow": 2, "fmod": 2, "exp_below": 2, "fraction": 2, "fma": 3,
-    "gate_sigmoid": 1, "gate_tanh": 1,
+    "gate_sigmoid": 1, "gate_tanh": 1, "fixed_sigmoid": 1, "fixed_tanh": 1,
 }  # fmt: skip
 
 

@@ -151,6 +151,10 @@ def _exact(expr: Expr, known: Known) -> Range | None:
             a, b = value_range(left, known), value_range(right, known)
             best = max if function == "max" else min
             return None if a is None or b is None else (best(a[0], b[0]), best(a[1], b[1]))
+        case Apply("fixed_sigmoid"):
+            return (0, 2**15 - 1)
+        case Apply("fixed_tanh"):
+            return (1 - 2**15, 2**15 - 1)
         case Binary():
             return _binary(expr, known)
         case Load() | Unary() | Apply():

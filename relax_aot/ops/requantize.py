@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""requantize: rescales 32-bit accumulators to 8 or 16 bits.
+"""requantize: rescales 32-bit accumulators to 8 or 16 bits, or, in integers, to 32 bits.
 
 What is meant is `sum * scale + zero`, saturated, within `limits` where they are given (a
 fused ReLU or clip is that). How it is rounded is an attribute, since formats differ in it:
@@ -74,7 +74,8 @@ def _type(
     kind = DType.F32 if rounding == "onnx" else DType.I32
     sums = x.dtype is DType.I32 or (x.dtype is DType.I64 and rounding in ("nearest", "tflite"))
     require(sums and scale.dtype is kind, f"requantize of {x} by {scale}")
-    require(to in RESULTS, f"requantize to {to.value}")
+    kept = to is DType.I32 and rounding != "onnx"
+    require(to in RESULTS or kept, f"requantize to {to.value}")
     require(zero is None or zero.dtype is to, f"requantize to {to.value} with {zero}")
     shifts = rounding != "onnx"
     require((shift is not None) is shifts, f"requantize: {rounding} with the shift {shift}")
@@ -259,6 +260,9 @@ def _samples(rng: np.random.Generator) -> list[Sample]:
                {**one, "rounding": "twice", "to": DType.I16}),
         Sample((x.astype(np.int64) << 20, factors, None, shifts - 18), {**one, "to": DType.I16}),
         Sample((np.arange(-40, 40, dtype=np.int32), integer(2**30), None, integer(-2)), one),
+        Sample((x, factors, None, shifts), {**one, "to": DType.I32}),
+        Sample((x, factors, None, np.array([0, 7, 9, 12], np.int32)),
+               {**one, "rounding": "twice", "to": DType.I32}),
         Sample((ends, integer(-(2**31)), None, integer(0)), {**one, "to": DType.I16}),
         Sample((ends, integer(2**31 - 1), None, integer(-20)), {**one, "to": DType.I16}),
     ]  # fmt: skip

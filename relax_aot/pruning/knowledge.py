@@ -331,6 +331,7 @@ FROM_ZERO: dict[str, float] = {
     "sin": 0.0, "tan": 0.0, "asin": 0.0, "atan": 0.0, "sinh": 0.0, "tanh": 0.0, "asinh": 0.0,
     "atanh": 0.0, "erf": 0.0, "expm1": 0.0, "log1p": 0.0, "cos": 1.0, "cosh": 1.0, "exp": 1.0,
     "exp2": 1.0, "sigmoid": 0.5, "gate_tanh": 0.0,
+    "fixed_sigmoid": 16384, "fixed_tanh": 0,
     "gate_sigmoid": float(gate_sigmoid(np.zeros(()))),
 }  # fmt: skip
 """Of 0, every library computes these functions exactly."""

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import relax_aot as rx
-from relax_aot.evaluation.reference import evaluate
+from relax_aot.evaluation.reference import evaluate, sizes_shown
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Micro, walk
 from tests.frontends.tflite_models import Maker, truth
@@ -29,7 +29,8 @@ def run_all(module: Module, runs: list[Array]) -> list[Array]:
     (given,) = [p.name for p in module.main.params if p.name not in kept]
     found = []
     for x in runs:
-        results = evaluate(module, {given: x, **states}, {})
+        named = {given: x, **states}
+        results = evaluate(module, named, sizes_shown(module, named))
         states = {before: results[after] for before, after in kept.items()}
         found.append(results[module.main.results[0].name])
     return found

@@ -24,9 +24,9 @@ from relax_aot.verify.library import Guarded
 from relax_aot.verify.op_cases import Case, Run
 
 HEADERS = (
-    "check", "convert", "depthwise_3x3", "function", "index", "integer", "lanes", "lines_f32",
-    "math", "math64", "multiply", "multiply_s16", "narrow", "requantize", "requantize_lanes",
-    "status", "window",
+    "check", "convert", "depthwise_3x3", "fixed_gates", "function", "index", "integer", "lanes",
+    "lines_f32", "math", "math64", "multiply", "multiply_s16", "narrow", "requantize",
+    "requantize_lanes", "status", "window",
 )  # fmt: skip
 LARGE = (
     "byte_rows", "depthwise_lanes", "dot2_i16", "dot4_i8", "dot4_u8", "gates", "gather",

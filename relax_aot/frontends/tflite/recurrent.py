@@ -13,6 +13,23 @@ from relax_aot.frontends.tflite.activation import activated
 from relax_aot.frontends.tflite.context import Handler, Node, Results
 from relax_aot.frontends.tflite.fixed_point import multiplier
 from relax_aot.frontends.tflite.hybrid import scaled_products
+from relax_aot.frontends.tflite.integer_lstm import integer_lstm
+from relax_aot.frontends.tflite.lstm_inputs import (
+    BIASES,
+    CELL,
+    CELL_STATE,
+    FORGET,
+    INPUT,
+    NORMS,
+    OUTPUT,
+    PEEPHOLES,
+    PROJECTION,
+    PROJECTION_BIAS,
+    RECURRENT,
+    SEEN,
+    STATE,
+    WEIGHTS,
+)
 from relax_aot.frontends.tflite.rescaling import coded, scaled
 from relax_aot.inference.loops import Iterations, close_loop, open_iteration
 from relax_aot.ir.graph import Var
@@ -20,7 +37,8 @@ from relax_aot.ir.types import DType
 
 LIMITS: dict[str, str] = {
     "SVDF": "f32; quantized i8 with an i16 state",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "f32; f32 with weights of i8; without projection and"
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "f32 and f32 with weights of i8, both without"
+    " projection; quantized i8, and i16 as TensorFlow Lite for Microcontrollers has it; without"
     " normalization",
 }
 
@@ -80,10 +98,6 @@ def _filtered_codes(node: Node, x: Var, features: Var) -> Var:
 
 # LSTM
 
-INPUT, FORGET, CELL, OUTPUT = range(4)
-WEIGHTS, RECURRENT, PEEPHOLES, BIASES = 1, 5, 9, 12
-"""Where the parts of the gates begin among the inputs: input, forget, cell, output."""
-PROJECTION, PROJECTION_BIAS, STATE, CELL_STATE, NORMS = 16, 17, 18, 19, 20
 ORDER = (INPUT, OUTPUT, FORGET, CELL)
 """The order of gates in our op."""
 
@@ -91,8 +105,11 @@ ORDER = (INPUT, OUTPUT, FORGET, CELL)
 def _lstm(node: Node) -> Results:
     x = node.arg(0)
     kind = node.arg(WEIGHTS + FORGET).type.dtype
+    if x.type.dtype in (DType.I8, DType.I16) and kind is DType.I8:
+        return integer_lstm(node)
     if not x.type.dtype.is_float or not (kind.is_float or kind is DType.I8):
-        raise Refused("a quantized LSTM is not supported; keep its activations in float")
+        kinds = f"{x.type.dtype.value} with weights of {kind.value}"
+        raise Refused(f"an LSTM of {kinds} is not supported")
     extras = [PROJECTION, PROJECTION_BIAS, *range(NORMS, NORMS + 4)]
     if any(node.has(index) for index in extras):
         raise Refused("an LSTM with projection or layer normalization is not supported")
@@ -187,7 +204,7 @@ def _by_gates(outer: Node, node: Node, rows: Var, first: int) -> Var:
 
 def _seen(node: Node, sums: Var, gate: int, cell: Var) -> Var:
     """The sums of a gate that sees the cell through its peephole."""
-    index = PEEPHOLES + {INPUT: 0, FORGET: 1, OUTPUT: 2}[gate]
+    index = PEEPHOLES + SEEN[gate]
     if not node.has(index):
         return sums
     weights = node.arg(index)
