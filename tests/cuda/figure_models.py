@@ -4,6 +4,8 @@ of half precision and of bytes."""
 
 from __future__ import annotations
 
+import re
+
 ATTENTION = """
 symbol n in 1..4096
 func @main(%q: f32[4, n, 64], %k: f32[4, 64, n], %v: f32[4, n, 64]) {
@@ -387,3 +389,22 @@ def batches(x: str, w: str) -> str:
 def halves(convolution: str) -> str:
     text = convolution.replace("f32", "f16").replace("= fma(", "= (sum + (")
     return text.replace(", %w[c, d, k, l], sum)", " * %w[c, d, k, l]))")
+
+
+def any_size(text: str) -> str:
+    for old, new in (
+        ("28, 28", "h, w"), ("i in 0..28", "i in 0..h"), ("j in 0..28", "j in 0..w"),
+        ("-i + 29", "-i + h + 1"), ("-j + 29", "-j + w + 1"),
+    ):  # fmt: skip
+        text = text.replace(old, new)
+    return "symbol h in 1..64\nsymbol w in 1..64" + text
+
+
+def of_sizes(text: str, channels: int, filters: int) -> str:
+    """Of a convolution of at most 64 images with 64 channels and 96 filters."""
+    return (
+        re.sub(r"(?<!1\.\.)64", "C", text).replace("96", str(filters)).replace("C", str(channels))
+    )
+
+
+ANY_WINDOWS = any_size(HALF_WINDOWS)

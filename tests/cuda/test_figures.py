@@ -5,7 +5,6 @@ rewrite it with `pytest --update-golden tests/cuda/test_figures.py`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,6 +27,7 @@ from relax_aot.scheduling.targets import Target, cuda, cuda_mma
 from relax_aot.toolchain.nvdisasm import disassembled
 from relax_aot.toolchain.nvrtc import cubin
 from tests.cuda.figure_models import (
+    ANY_WINDOWS,
     ATTENTION,
     BY_ROWS,
     BYTE_WINDOWS,
@@ -57,17 +57,19 @@ from tests.cuda.figure_models import (
     WIDE,
     WINDOW,
     WINDOW_FLOATS,
+    any_size,
     batches,
     grouped,
     halves,
     heads,
     matmul,
+    of_sizes,
     packed_weights,
     points,
     symbolic,
 )
 from tests.cuda.toolkits import needs_compilers, needs_disassembler, needs_fixed_addresses
-from tests.scheduling.devices.kernels import ORDERED, Strategy, device_form
+from tests.scheduling.devices.kernels import ORDERED, Strategy, cast_rows, device_form
 from tests.transforms.examples import example_module
 
 pytestmark = [needs_compilers, needs_disassembler]
@@ -84,25 +86,6 @@ COUNTED = ("FFMA", "HMMA", "IMMA", "IDP", "MUFU", "LDS", "LDSM", "STS", "LDG", "
 
 def one_row(kind: str, weights: str) -> str:
     return matmul(kind, weights).replace("n in 1..4096", "n in 1..1")
-
-
-def any_size(text: str) -> str:
-    for old, new in (
-        ("28, 28", "h, w"), ("i in 0..28", "i in 0..h"), ("j in 0..28", "j in 0..w"),
-        ("-i + 29", "-i + h + 1"), ("-j + 29", "-j + w + 1"),
-    ):  # fmt: skip
-        text = text.replace(old, new)
-    return "symbol h in 1..64\nsymbol w in 1..64" + text
-
-
-def of_sizes(text: str, channels: int, filters: int) -> str:
-    """Of a convolution of at most 64 images with 64 channels and 96 filters."""
-    return (
-        re.sub(r"(?<!1\.\.)64", "C", text).replace("96", str(filters)).replace("C", str(channels))
-    )
-
-
-ANY_WINDOWS = any_size(HALF_WINDOWS)
 
 
 def alone(text: str) -> tuple[Kernel, Bounds]:
@@ -354,6 +337,25 @@ SUBJECTS = {
     ),
     "product f16 of odd lengths": Subject(
         matmul("f16", "j, k", 99), matrix_product, mostly_hmma, every=True
+    ),
+    **{
+        f"product f16 of odd lengths, {what}": Subject(
+            text, matrix_product, mostly_hmma, every=True
+        )
+        for what, text in (
+            ("96 columns", symbolic("k, j", "99", "96")),
+            ("96 columns, weights by columns", symbolic("j, k", "99", "96")),
+            ("51 columns", symbolic("k, j", "99", "51")),
+            ("100 rows", symbolic("j, k", "99", "768").replace("1..4096", "1..100")),
+            ("floats that are cast", cast_rows(symbolic("j, k", "99", "768"))),
+            ("floats that are cast, 96 columns", cast_rows(symbolic("k, j", "99", "96"))),
+        )
+    },
+    "product f16, floats that are cast": Subject(
+        cast_rows(matmul("f16", "k, j")), matrix_product, mostly_hmma, every=True
+    ),
+    "product f16 of odd lengths, weights of bytes": Subject(
+        DECODED.replace("768", "99"), None, mostly_hmma, every=True
     ),
     "convolution f16": Subject(halves(CONVOLUTION), None, mostly_hmma, every=True),
     "convolution f16, 7x7 of 3 channels": Subject(

@@ -354,3 +354,42 @@ def test_rows_have_any_lengths(left: str, right: str, kind: str, tmp_path: Path)
         error = np.abs(answer.outputs[0].astype(np.float64) - (product + c))
         most = unit * 1.01 * (np.abs(product) + np.abs(product + c)) + 2.0**-19 * size + 2.0**-24
         assert (error <= most).all(), job.sizes
+
+
+ODD = """
+symbol n in 1..150
+kernel @dot_NAME(%x: KIND[n, 99], %w: i8[37, 99], %s: f16[37]) -> (%y: f16[n, 37]) {
+  for i in 0..n {
+    for j in 0..37 {
+      local sum: f16 = 0.0:f16
+      for k in 0..99 {
+        sum = (sum + (LEFT * cast((cast(cast(%w[j, k], i32, wrap), f32, wrap)
+          * cast(%s[j], f32, wrap)), f16, wrap)))
+      }
+      %y[i, j] = sum
+    }
+  }
+}"""
+
+
+@pytest.mark.slow
+def test_odd_rows_are_computed_before_a_product(tmp_path: Path) -> None:
+    """Decoded weights, and floats that are cast, or values that one tile reads."""
+    random, jobs, kernels = np.random.default_rng(4), list[Job](), list[Kernel]()
+    w = random.integers(-128, 128, (37, 99)).astype(np.int8)
+    s = random.uniform(0.001, 0.1, 37).astype(np.float16)
+    for kind, left in (("f16", "%x[i, k]"), ("f32", "cast(%x[i, k], f16, wrap)")):
+        text = ODD.replace("NAME", kind).replace("KIND", kind).replace("LEFT", left)
+        _, kernel, bounds = device_form(text, matrix_product)
+        assert kernel is not None and len(kernel.scratch) == 2, "both factors have aligned rows"
+        kernels.append(kernel)
+        for n in (1, 75, 150):
+            x = random.normal(size=(n, 99)).astype(DType(kind).numpy)
+            jobs.append(Job(kernel.name, (x, w, s), {"n": n}, seed=n))
+    weights = (w * s.astype(np.float32)[:, None]).astype(np.float16).astype(np.float64).T
+    for job, answer in zip(jobs, Shim(kernels, bounds, tmp_path).run(jobs), strict=True):
+        x = job.inputs[0].astype(np.float16).astype(np.float64)
+        error = np.abs(answer.outputs[0].astype(np.float64) - x @ weights)
+        size = np.abs(x) @ np.abs(weights)
+        most = 2.0**-11 * np.abs(x @ weights) + 2.0**-19 * size + 2.0**-24
+        assert (error <= most).all(), (job.kernel, job.sizes)

@@ -166,9 +166,7 @@ def matrix_product(
             if patches and patch_launches(w, known, context, tiles.enough, slid=slid):
                 variants = []
             for variant, sizes in variants:
-                half = variant.found.left.dtype.is_half
-                most = (tiles.large if half else tiles.single).lines
-                own_rows = None if slid else aligned_rows(w, variant, most)
+                own_rows = None if slid else aligned_rows(w, variant)
                 aligned, copied = own_rows or (variant, ())
                 copy_rows(w, copied, context.target.threads, sizes * (1 - few))
                 if unit.total is DType.I32:

@@ -4,26 +4,26 @@
 Rows of an odd length begin at any multiple of two bytes, where nothing copies several elements at
 once. A launch before the product copies such a factor to memory of the arena in which each row
 begins at a multiple of 16 bytes, so that the product has the form of aligned rows. What is behind
-the last element of a row is zero. Matrix units take bytes along the steps alone, so a factor of
+the last element of a row is zero. A factor of half precision that is computed, such as a cast one,
+is computed there, once for all tiles. Matrix units take bytes along the steps alone, so a factor of
 bytes whose neighbors are lines is transposed by the copy. Constants get such rows while compiling
 (passes/byte_lines.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, ceildiv, prove_le, simplify
-from relax_aot.ir.loops import Buffer, For, If, Lit, Load, Stmt, Store
+from relax_aot.ir.loops import Buffer, Expr, For, If, Lit, Load, Stmt, Store, parts
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import follow, indexed_by, moved, stride
 from relax_aot.scheduling.devices.decoded import is_decoded
 from relax_aot.scheduling.devices.operands import At, Product, below, extent, split
 from relax_aot.scheduling.devices.vectors import BYTES, vectors
-from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.writer import Writer
 
 EACH = 4
@@ -35,9 +35,12 @@ LEAST = 4
 @dataclass(frozen=True, slots=True)
 class Rows:
     """A factor in aligned rows: `load` reads it, whose buffer has an axis for each loop of `batch`,
-    one for all of `outer`, and one for all of `inner`, rounded up to whole vectors."""
+    one for all of `outer`, and one for all of `inner`, rounded up to whole vectors. `source`: the
+    factor of the `product`; `near`: what is in memory of it."""
 
+    product: Product
     source: Load
+    near: Load
     load: Load
     batch: tuple[For, ...]
     outer: tuple[For, ...]
@@ -58,13 +61,13 @@ class Rows:
     def contiguous(self) -> bool:
         """Whether the elements of a row are neighbors in memory, which are loaded as words."""
         one_axis = all(follow(self.source, *pair) for pair in pairwise(self.inner))
-        near = stride(self.source, self.inner[-1].variable) == 1
+        near = stride(self.source, self.inner[-1].variable) == 1 and self.near == self.source
         return self.load.dtype.is_half and one_axis and near
 
     @property
     def _transposed(self) -> bool:
         """Whether neighbors in memory are in different rows: those of adjacent threads are."""
-        return stride(self.source, self.outer[-1].variable) == 1
+        return stride(self.near, self.outer[-1].variable) == 1
 
     def copy(self, w: Writer, chunk: Dim) -> None:
         """Writes a chunk. Neighbors share the divisions that tell where they are."""
@@ -90,7 +93,7 @@ class Rows:
                 w.add(Store(some, (s,), zero))
             with w.range("s", width) as s, w.when(below(first + s, count)):
                 place = {**at, **split(w, self.inner, first + s)}
-                w.add(Store(some, (s,), moved(self.source, place)))
+                w.add(Store(some, (s,), self.product.value(w, self.source, place)))
         if self.contiguous:
             with w.block() as whole:
                 start = {**at, **dict.fromkeys((loop.variable for loop in self.inner), ZERO)}
@@ -104,19 +107,16 @@ class Rows:
         w.micro(f"raot_store{width}_{kind.value}", to=to, **{"from": some})
 
 
-def aligned_rows(
-    w: Writer, product: Product, most: tuple[int, int]
-) -> tuple[Product, tuple[Rows, ...]] | None:
+def aligned_rows(w: Writer, product: Product) -> tuple[Product, tuple[Rows, ...]] | None:
     """The product with aligned rows, and the factors that are copied before it; None where nothing
-    is. A factor that one tile alone reads is not worth it. `most`: rows and columns of a tile."""
+    is."""
     found = list[Rows]()
-    others = ((product.columns, most[1]), (product.rows, most[0]))
-    for (load, loops), (across, size) in zip(product.sides, others, strict=True):
+    for load, loops in product.sides:
         decoded = is_decoded(product, load, loops, w.bounds)
         if decoded or vectors(product, load, loops, w.bounds)[0] >= LEAST:
             continue
         rows = _rows(product, load, loops, w.bounds)
-        if rows is None or greatest(extent(across), w.bounds) <= size:
+        if rows is None:
             return None
         found.append(rows)
     for at, rows in enumerate(found):
@@ -133,6 +133,8 @@ def _with_rows(product: Product, rows: Rows) -> Product:
         found = replace(found, left=rows.load)
     else:
         found = replace(found, right=rows.load)
+    computed = tuple(one for one in found.computed if one.load != rows.source)
+    found = replace(found, computed=computed)
     return replace(product, found=found, filled=(*product.filled, rows.load))
 
 
@@ -162,12 +164,21 @@ def _copied(w: Writer, every: Sequence[Rows], at: Dim) -> tuple[Stmt, ...]:
 def is_read_once(product: Product, load: Load, bounds: Bounds) -> bool:
     """Whether a factor is in memory, and its lines have no more elements than it, as those of
     windows have."""
-    if product.padded is not None or product.found.computed_at(load) is not None:
-        return False
+    return _read_once(product, load, bounds) == load
+
+
+def _read_once(product: Product, load: Load, bounds: Bounds) -> Load | None:
+    """What has at least as many elements in memory as the lines of a factor: the factor, or what
+    it is computed from."""
+    if product.padded is not None:
+        return None
+    computed = product.found.computed_at(load)
+    values: Iterable[Expr] = (load,) if computed is None else parts(computed.value)
     used = indexed_by(load)
     every = (*product.found.nest.loops, *product.steps)
     count = extent([loop for loop in every if loop.variable in used])
-    return prove_le(count, load.buffer.type.elements, bounds)
+    loads = (one for one in values if isinstance(one, Load))
+    return next((one for one in loads if prove_le(count, one.buffer.type.elements, bounds)), None)
 
 
 def _rows(product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds) -> Rows | None:
@@ -176,19 +187,18 @@ def _rows(product: Product, load: Load, loops: tuple[For, ...], bounds: Bounds) 
     it, as those of windows."""
     steps, every = product.steps, (*product.found.nest.loops, *product.steps)
     known = load.dtype.is_half or load.dtype in (DType.I8, DType.U8)
-    if not known or not is_read_once(product, load, bounds):
-        return None
-    if any(loop.start != ZERO for loop in every):
+    near = _read_once(product, load, bounds) if known else None
+    if near is None or any(loop.start != ZERO for loop in every):
         return None
     used = indexed_by(load)
-    along_lines = load.dtype.is_half and stride(load, loops[-1].variable) == 1
+    along_lines = load.dtype.is_half and stride(near, loops[-1].variable) == 1
     outer, inner = (steps, loops) if along_lines else (loops, steps)
     batch = tuple(loop for loop in product.batch if loop.variable in used)
     width = BYTES // load.dtype.bytes
     shape = (*(loop.extent for loop in batch), extent(outer), ceildiv(extent(inner), width) * width)
     index = (*(Dim.of(loop.variable) for loop in batch), _position(outer), _position(inner))
     buffer = Buffer(f"{load.buffer.name}_rows", load.dtype, shape)
-    return Rows(load, Load(buffer, index), batch, outer, inner)
+    return Rows(product, load, near, Load(buffer, index), batch, outer, inner)
 
 
 def _position(loops: Sequence[For]) -> Dim:

@@ -66,6 +66,11 @@ def inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int = 0) -> list[Arra
     return made
 
 
+def cast_rows(text: str, x: str = "i, k") -> str:
+    """The kernel with a left factor that is stored as floats."""
+    return text.replace("%x: f16", "%x: f32").replace(f"%x[{x}]", f"cast(%x[{x}], f16, wrap)")
+
+
 ALWAYS = Lit(True, DType.BOOL)
 
 

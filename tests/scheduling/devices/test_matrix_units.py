@@ -21,6 +21,7 @@ from relax_aot.scheduling.devices.launches import launches
 from relax_aot.scheduling.devices.matrix_units import Tile, Tiles, matrix_product
 from relax_aot.scheduling.targets import cuda_mma
 from tests.scheduling.devices.kernels import (
+    cast_rows,
     device_form,
     inputs,
     without_barriers,
@@ -356,7 +357,7 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "transposed left": (matmul(24, 16, x="k, i"), ({"n": 9},)),
     "vectors of four": (matmul(20, 44), ({"n": 9}, {"n": 70})),
     "vectors of two": (matmul(38, 26, w="j, k"), ({"n": 33},)),
-    "odd sizes": (matmul(21, 19), ({"n": 9},)),
+    "odd sizes": (matmul(21, 13), tuple({"n": n} for n in (1, 9, 70))),
     "a sum that is rounded behind the bias": (
         matmul(16, 24, value="((sum * 0.5:f16) + %b[j])"),
         ({"n": 9},),
@@ -367,6 +368,8 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "rows of which some are aligned": (SQUARE, tuple({"n": 9, "k": k} for k in (0, 1, 40, 21))),
     "odd rows": (matmul(21, 37), ({"n": 9}, {"n": 70})),
     "odd rows by columns": (matmul(21, 37, w="j, k"), ({"n": 33},)),
+    "odd rows that are cast": (cast_rows(matmul(21, 13)), ({"n": 9}, {"n": 70})),
+    "odd columns that are cast": (cast_rows(matmul(21, 37, x="k, i"), "k, i"), ({"n": 33},)),
     "rows of any lengths": (any_lengths("i, k", "k, j"), ANY_LENGTHS),
     "rows of any lengths by columns": (any_lengths("i, k", "j, k"), ANY_LENGTHS),
     "rows of any lengths, transposed left": (any_lengths("k, i", "k, j", "bf16"), ANY_LENGTHS[:3]),
@@ -422,10 +425,10 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
 }  # fmt: skip
 VECTORS = {
     "rows below, at and above a tile": 2, "whole tiles": 2, "weights by columns": 2,
-    "transposed left": 2, "vectors of four": 2, "vectors of two": 2, "odd sizes": 0,
+    "transposed left": 3, "vectors of four": 2, "vectors of two": 2, "odd sizes": 2,
     "a convolution with borders": 1,
     "bytes": 2, "bytes of any lengths": 2,
-    "windows of bytes": 0, "windows of whole vectors of bytes": 2,
+    "windows of bytes": 0, "windows of whole vectors of bytes": 2, "odd rows that are cast": 2,
     "windows of bytes in planes": 1, "windows of whole vectors of half precision": 2,
     "aligned bytes": 2, "rows of which some are aligned": 4, "odd rows": 2,
 }  # fmt: skip
@@ -564,7 +567,7 @@ def test_tall_tiles_have_more_rows_than_half() -> None:
 @pytest.mark.parametrize(
     "case", [case for case in CASES if "odd rows" in case or "rows of" in case or "of any" in case]
 )
-def test_rows_are_aligned_before_a_product_of_several_tiles(case: str) -> None:
+def test_rows_are_aligned_before_a_product(case: str) -> None:
     """So that no element is gathered for a tile."""
     _, device = both(case)
     stores = [one for one in walk(device.body) if isinstance(one, Micro) and "store" in one.name]
