@@ -246,9 +246,12 @@ def canonical(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
 
 
 def renamed(kernel: Kernel, names: dict[str, str]) -> Kernel:
-    """Buffers, loop variables, indices and scalars by other names."""
+    """Buffers, loop variables, indices and scalars by other names. A symbol of the model may be
+    called as a buffer is."""
+    inside = {defined_name(stmt) for stmt in walk(kernel.body) if not isinstance(stmt, Reserve)}
+    others = {old: new for old, new in names.items() if old in inside}
     inputs, outputs, scratch = (
         tuple(replace(old, name=names.get(old.name, old.name)) for old in side)
         for side in (kernel.inputs, kernel.outputs, kernel.scratch)
     )
-    return Kernel(kernel.name, inputs, outputs, scratch, renamed_body(kernel.body, names, names))
+    return Kernel(kernel.name, inputs, outputs, scratch, renamed_body(kernel.body, others, names))

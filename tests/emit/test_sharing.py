@@ -80,6 +80,27 @@ def test_names_of_the_model_are_no_parameters_for_numbers() -> None:
     np.testing.assert_allclose(host(number1=image)["y"], wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_values_may_be_called_as_sizes_are() -> None:
+    """The checks of two indices, which are called as the sizes of the axes that they belong to."""
+    model = model_of(
+        "named (float[n, m] x, int64[1] k, int64[1] l) => (float[1, m] y, float[n, 1] z)",
+        """
+            n = Add(k, one)
+            m = Add(l, one)
+            y = Gather <axis = 0> (x, n)
+            z = Gather <axis = 1> (x, m)
+        """,
+        {"one": np.array([1])},
+    )
+    host = rx.compile(model, bounds={"n": 9, "m": 9}, name="named").host()
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    found = host(x=x, k=np.array([0]), l=np.array([3]))
+    np.testing.assert_array_equal(found["y"], x[1:2])
+    np.testing.assert_array_equal(found["z"], x[:, 4:5])
+    with pytest.raises(rx.StatusError, match="INDEX"):
+        host(x=x.T.copy(), k=np.array([0]), l=np.array([3]))
+
+
 KERNEL = """
 kernel @add{0}(%x: i32[{1}, {2}]) -> (%y: i32[{1}, {2}]) {{
   for i in 0..{3} {{
