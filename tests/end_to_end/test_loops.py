@@ -259,3 +259,82 @@ def test_the_state_of_a_scan_keeps_its_size(model: onnx.ModelProto) -> None:
         for found, wanted in zip(host(h=h, x=x).values(), expected, strict=True):
             np.testing.assert_array_equal(found, wanted)
     assert fits >= 14
+
+
+COUNTING = """
+agraph (float[n, 3] x, float limit) => (int64 last, float[rows, 3] all)
+{
+    zero = Constant <value_int = 0> ()
+    one = Constant <value_int = 1> ()
+    two = Constant <value_int = 2> ()
+    shape = Shape (x)
+    n = Gather (shape, zero)
+    end = Sub (n, one)
+    begun = FIRST
+    last, all = Loop ("", begun, BEGIN) <body = body
+        (int64 i, bool going, int64 k) => (bool more, int64 next, float[3] row)
+    {
+        taken = Gather (x, k)
+        row = Tanh (taken)
+        next = CHANGE
+        counts = LATER
+        peak = ReduceMax <keepdims = 0> (row)
+        small = Less (peak, limit)
+        more = MORE
+    }>
+}
+"""
+ALWAYS = "Identity (counts)"
+
+
+def counting(first: str, begin: str, change: str, later: str, more: str) -> onnx.ModelProto:
+    parts = {"FIRST": first, "BEGIN": begin, "CHANGE": change, "LATER": later, "MORE": more}
+    text = COUNTING
+    for name, part in parts.items():
+        text = text.replace(name, part)
+    return parsed(text)
+
+
+DOWN = ("LessOrEqual (zero, end)", "end", "Sub (k, two)", "GreaterOrEqual (next, zero)", ALWAYS)
+CHOSEN = "And (counts, small)"
+COUNTERS = {
+    "up": ("Less (zero, n)", "zero", "Add (k, one)", "Less (next, n)", ALWAYS),
+    "mirrored": ("Greater (n, one)", "one", "Add (two, k)", "Greater (n, next)", ALWAYS),
+    "down": DOWN,
+    "both": ("Less (zero, n)", "zero", "Add (k, one)", "LessOrEqual (next, end)", CHOSEN),
+}
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_a_counter_ends_a_loop(name: str) -> None:
+    """The rows need no bound; no iteration runs where the condition is false at first."""
+    model = counting(*COUNTERS[name])
+    host = rx.compile(model, bounds={"n": (0, 9)}, name="counting").host()
+    for n in (0, 1, 2, 5, 9):
+        x = np.linspace(-1, 1, 3 * n, dtype=np.float32).reshape(n, 3)
+        check(host, model, x=x, limit=np.array(0.3, np.float32))
+
+
+def test_the_rows_of_a_counted_loop_are_a_size_of_inputs() -> None:
+    results = rx.load(counting(*DOWN), bounds={"n": (1, 9)}).main.results
+    assert str(results[1].type.shape[0]) == "(n + 1) // 2"
+
+
+def test_a_condition_of_sizes_may_be_false_before_the_first_iteration() -> None:
+    model = parsed("""
+agraph (float[n] x, int64 most) => (float[n] last)
+{
+    zero = Constant <value_int = 1> ()
+    size = Size (x)
+    begun = Less (zero, size)
+    last = Loop (most, begun, x) <body = body
+        (int64 i, bool going, float[n] a) => (bool more, float[n] b)
+    {
+        b = Tanh (a)
+        more = Identity (going)
+    }>
+}
+""")
+    host = rx.compile(model, bounds={"n": 4}, name="sizes").host()
+    for n in (1, 2, 4):
+        check(host, model, x=np.ones(n, np.float32), most=np.array(3))

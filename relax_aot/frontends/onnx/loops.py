@@ -12,6 +12,7 @@ from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.accumulated import accumulated
 from relax_aot.frontends.onnx.context import Handler, Node, Results
+from relax_aot.frontends.onnx.counted import counted
 from relax_aot.frontends.onnx.protobuf import array_of
 from relax_aot.frontends.refusals import Refused
 from relax_aot.inference.build import FunctionBuilder
@@ -24,7 +25,7 @@ from relax_aot.inference.loops import (
     number_of,
     open_iteration,
 )
-from relax_aot.ir.dims import Dim, dim_max, interval, simplify
+from relax_aot.ir.dims import Dim, dim_max, dim_min, interval, simplify
 from relax_aot.ir.graph import Symbol, Var
 from relax_aot.ir.types import TensorType
 from relax_aot.ops._op import normal_axis
@@ -253,7 +254,13 @@ def _repeated(node: Node) -> tuple[Var, ...]:
     start = _truth(builder, condition)
     going = condition if condition is not None else node.constant(np.array(True))
     always = _always(node, graph) and start is True
-    trips, capped = _trips(node, names[len(carried) :], always)
+    most = None
+    limited = node.optional(0)
+    countable = limited is None or builder.dims(limited) is not None
+    if countable and not always and (counter := counted(node, graph, carried)) is not None:
+        graph, most = counter.graph, counter.trips
+        always = counter.exact and start is True
+    trips, capped = _trips(node, names[len(carried) :], always, most)
     if always:
         repetition = _Repetition(node, graph, trips, carried, names, offset=1)
 
@@ -284,7 +291,8 @@ def _truth(builder: FunctionBuilder, condition: Var | None) -> object:
     if condition is None:
         return True
     known = builder.known(condition)
-    return None if known is None else bool(known.reshape(-1)[0])
+    value = None if known is None else known.reshape(-1)[0]
+    return bool(value) if isinstance(value, bool | int) else None
 
 
 def _always(node: Node, graph: GraphProto) -> bool:
@@ -308,9 +316,9 @@ def _always(node: Node, graph: GraphProto) -> bool:
     return around is not None and _truth(node.builder, around) is True
 
 
-def _trips(node: Node, rows: Sequence[str], always: bool) -> tuple[Dim, bool]:
+def _trips(node: Node, rows: Sequence[str], always: bool, counted: Dim | None) -> tuple[Dim, bool]:
     """The largest number of iterations, and whether more of them are an error: where it bounds
-    memory, or is the most that can be counted."""
+    memory, or is the most that can be counted. `counted` is how many a counter allows."""
     builder = node.builder
     given, bound = node.optional(0), FARTHEST
     if rows:
@@ -319,6 +327,8 @@ def _trips(node: Node, rows: Sequence[str], always: bool) -> tuple[Dim, bool]:
         told = node.declared_size(rows[0], 0)
         bound = told.constant if told is not None else bound
     known = None if given is None else builder.dims(given)
+    if counted is not None:
+        known = (counted if known is None else dim_min(known[0], counted),)
     if known is not None:
         trips = simplify(dim_max(known[0], 0), builder.bounds)
         if interval(trips, builder.bounds)[1] <= (bound or 1 << 24):
@@ -327,13 +337,13 @@ def _trips(node: Node, rows: Sequence[str], always: bool) -> tuple[Dim, bool]:
         raise Refused(
             f"its number of iterations depends on data; give its maximum: --bound {rows[0]}_0=..."
         )
-    if given is None:
-        return Dim.of(bound), True
     if known is not None:
         if trips.is_constant and not always:
             return Dim.of(bound), True
         node.require_at_most(trips, bound, "the iterations of a Loop")
         return trips, False
+    if given is None:
+        return Dim.of(bound), True
     # More iterations than the bound are an error at once, whenever a condition may end them.
     kind = given.type.dtype.numpy
     ends = [node.constant(np.array(end, kind)) for end in (0, bound + 1)]
