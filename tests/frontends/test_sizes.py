@@ -267,3 +267,32 @@ def test_a_size_of_minus_one_is_dynamic() -> None:
     found = host(x=x)
     np.testing.assert_array_equal(found["y"], y)
     np.testing.assert_array_equal(found["places"], places)
+
+
+def test_a_reshape_to_sizes_that_may_be_0_divides_by_none() -> None:
+    """A -1 next to a size of 0 is a status, as it is an error in ONNX Runtime."""
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]>
+        agraph (float[a] x, float[b] y, float[b, c, 3] z) => (float[b, d] u, float[e, 3] v)
+        <int64[1] rest = {-1}>
+        {
+            apart = Shape(y)
+            shape = Concat <axis = 0> (apart, rest)
+            u = Reshape(x, shape)
+            all = Shape(z)
+            product = ReduceProd <keepdims = 1> (all)
+            three = Shape <start = 2> (z)
+            lines = Div(product, three)
+            again = Concat <axis = 0> (lines, rest)
+            v = Reshape(z, again)
+        }""")
+    host = rx.compile(model, bounds={"a": (0, 8), "b": (0, 4), "c": (0, 4)}, name="apart").host()
+    for a, b, c in ((8, 2, 3), (0, 3, 1), (6, 1, 4)):
+        found = host(
+            x=np.ones(a, np.float32), y=np.ones(b, np.float32), z=np.ones((b, c, 3), np.float32)
+        )
+        assert (found["u"].shape, found["v"].shape) == ((b, a // b), (b * c, 3))
+    for a, b, c in ((8, 0, 3), (0, 0, 1)):
+        with pytest.raises(rx.StatusError, match="MISMATCH"):
+            host(
+                x=np.ones(a, np.float32), y=np.ones(b, np.float32), z=np.ones((b, c, 3), np.float32)
+            )

@@ -15,6 +15,7 @@ from relax_aot.ir.dims import (
     Dim,
     ceildiv,
     dim_max,
+    interval,
     simplify,
 )
 from relax_aot.ir.graph import Var
@@ -97,11 +98,19 @@ def _require_a_size(node: Node, x: Var, axis: int, size: Dim, keep_zero: bool) -
         return
     if not keep_zero and axis < x.type.rank and node.builder.proves(0, "<=", size):
         # 0 means "as it was", which is right where it was 0 as well.
-        zero = {symbol: Dim.of(0) for symbol in size.symbols}
-        plain = size.symbols and size == Dim.of(next(iter(size.symbols)))
-        if size == x.type.shape[axis] or (plain and x.type.shape[axis].substitute(zero) == 0):
+        symbols = [symbol for symbol in size.symbols if size == Dim.of(symbol)]
+        before = x.type.shape[axis]
+        if size == before or any(_vanishes_with(before, symbol) for symbol in symbols):
             return
     node.require_at_most(least, size, "a size in a Reshape")
+
+
+def _vanishes_with(size: Dim, symbol: str) -> bool:
+    """Whether a size is 0 where a symbol is 0."""
+    try:
+        return size.substitute({symbol: Dim.of(0)}) == 0
+    except ZeroDivisionError:
+        return False
 
 
 def _inferred(node: Node, x: Var, shape: list[Dim | None]) -> list[Dim]:
@@ -125,14 +134,20 @@ def _inferred(node: Node, x: Var, shape: list[Dim | None]) -> list[Dim]:
 
 def _exact(numerator: Dim, denominator: Dim, node: Node) -> Dim:
     """numerator / denominator; that it divides becomes a condition of the reshape."""
-    quotient = simplify(numerator // denominator, node.builder.bounds)
-    if node.builder.proves(quotient * denominator, "==", numerator):
+    bounds = node.builder.bounds
+    quotient = simplify(numerator // denominator, bounds)
+    positive = interval(denominator, bounds)[0] > 0
+    if positive and node.builder.proves(quotient * denominator, "==", numerator):
         return quotient
     for symbol in sorted(numerator.symbols & denominator.symbols):
         less = _without(numerator, symbol), _without(denominator, symbol)
         if less[0] is not None and less[1] is not None:
             return _exact(less[0], less[1], node)
-    return quotient
+    if positive:
+        return quotient
+    # Nothing divides by 0, also while sizes are looked at that a run refuses.
+    node.require_at_most(1, denominator, "the sizes of a Reshape that a -1 depends on")
+    return simplify(numerator // dim_max(denominator, 1), bounds)
 
 
 def _without(dim: Dim, symbol: str) -> Dim | None:
