@@ -56,6 +56,8 @@ has_browser() { has_command chromium-headless-shell || has_command chromium; }
 
 python_is_usable() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
+makes_environments() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+
 # --- system packages -------------------------------------------------------------------------
 
 missing=()
@@ -69,7 +71,7 @@ need() { # package, then the check that says whether it is there
 find_missing() {
     missing=()
     need python3 python_is_usable "$python"
-    need python3-venv "$python" -c 'import ensurepip, venv'
+    need python3-venv makes_environments "$python"
     need gcc has_command gcc
     need libc6-dev has_header gcc
     need gcc-arm-none-eabi has_command arm-none-eabi-gcc
@@ -102,7 +104,7 @@ become_root() { # the prefix that runs a command as root, or nothing usable
 
 # Without apt packages the demo still runs: compiler and emulator are then wheels.
 use_wheels() { # why
-    [[ $level == demo ]] && python_is_usable "$python" && "$python" -c 'import ensurepip, venv' || return
+    [[ $level == demo ]] && python_is_usable "$python" && makes_environments "$python" || return
     echo "set-up: $1; going on with Python packages alone (missing: ${missing[*]})"
     extras=$extras,emulator
 } 2>/dev/null
@@ -132,10 +134,6 @@ install_missing() {
         "(Python has to be 3.11 or newer; PYTHON=python3.12 chooses another one)"
 }
 
-python=${PYTHON:-python3}
-find_missing 2>/dev/null
-[[ ${#missing[@]} == 0 ]] || install_missing
-
 # --- virtual environment -----------------------------------------------------------------------
 
 venv_is_whole() { # it runs, and it was made in this folder
@@ -150,14 +148,46 @@ is_done() { # level, extras
     [[ $(cat ".venv/.setup-$1" 2>/dev/null) == "$key $2" ]] && venv_is_whole
 }
 
-if is_done "$level" "$extras" || is_done test dev; then
-    exit 0
-fi
+environment_is_done() { is_done "$level" "$extras" || is_done test dev; }
 
-if ! venv_is_whole; then
-    rm -rf .venv
-    quietly "creating .venv" "$python" -m venv .venv
+make_environment() {
+    local bytecode=--compile
+    # Tests compile what they import. All of it would take a third of the installation.
+    [[ $level != test ]] || bytecode=--no-compile
+    if ! venv_is_whole; then
+        rm -rf .venv
+        quietly "creating .venv" "$python" -m venv .venv
+    fi
+    quietly "installing relax_aot and its Python dependencies into .venv" \
+        .venv/bin/python -m pip install --disable-pip-version-check "$bytecode" --editable ".[$extras]"
+    printf '%s\n' "$key $extras" >".venv/.setup-$level"
+}
+
+# Packages of Python are installed while those of the system are. If that fails, it may have needed
+# one of those: it is done again behind them.
+begin_environment() {
+    set -m # a group of processes, which ends with this one
+    (
+        log=build/setup-python.log
+        : >"$log"
+        make_environment 2>/dev/null
+    ) &
+    early=$!
+    set +m
+    trap 'kill -- "-$early" 2>/dev/null || true' EXIT
+}
+
+# --- both --------------------------------------------------------------------------------------
+
+python=${PYTHON:-python3}
+early=
+find_missing 2>/dev/null
+if [[ ${#missing[@]} != 0 ]]; then
+    if [[ $level == test ]] && ! environment_is_done && python_is_usable "$python" &&
+        makes_environments "$python"; then
+        begin_environment
+    fi
+    install_missing
+    [[ ! $early ]] || wait "$early" || true
 fi
-quietly "installing relax_aot and its Python dependencies into .venv" \
-    .venv/bin/python -m pip install --disable-pip-version-check --editable ".[$extras]"
-printf '%s\n' "$key $extras" >".venv/.setup-$level"
+environment_is_done || make_environment
