@@ -8,6 +8,7 @@ modules written in C half initialized.
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # `signal` imports more modules
+import gc
 import os
 import sys
 
@@ -23,6 +24,8 @@ def main() -> None:
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:  # else whoever started it has interrupts ignored
         signal.signal(signal.SIGINT, _interrupt)
+    # Hundreds of searches for garbage would take a tenth of the start: modules and programs stay.
+    gc.set_threshold(100_000, 20, 20)
     from relax_aot.cli.main import main as command_line
 
     code = command_line()
