@@ -8,6 +8,7 @@ is not in `ALLOWED_SKIPS` is a failure instead.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -117,6 +118,10 @@ SAMPLED = {
     "verify": 7,
 }
 
+# 15,000 tests live as long as the process: searching them for garbage after each 700 objects would
+# take a tenth of all time.
+gc.set_threshold(100_000, 20, 20)
+
 # The same examples in every run, and no time limit: the machine may be busy.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
@@ -217,6 +222,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("long")
             item.add_marker("slow")
         cases[test] += 1
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: it is not searched for garbage again."""
+    gc.collect()
+    gc.freeze()
 
 
 def sampled(path: Path) -> int:
