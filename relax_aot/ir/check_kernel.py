@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from relax_aot.ir.axes import ARENA, CORE
 from relax_aot.ir.check_parallel import parallel_problems
@@ -193,23 +194,24 @@ def _outside(module: Module, kernel: Kernel) -> Iterator[str]:
     used = used.union(*(c.left.symbols | c.right.symbols for c in module.conditions))
     if used & module.inner or not used <= set(module.bounds):
         return
-    accesses = list(_reached(kernel.body, (), {}, set()))
+    reached = _reached(kernel.body, (), {}, set())
+    accesses = [(one, [_ends(dim, one.loops) for dim in one.index]) for one in reached]
     for step in range(9):  # from the least to the greatest sizes
         ranges = {name: module.bounds.range(name) for name in sorted(used)}
         sizes = {name: low + (high - low) * step // 8 for name, (low, high) in ranges.items()}
         sides = ((c, c.left.evaluate(sizes), c.right.evaluate(sizes)) for c in module.conditions)
         if any(a != b if c.relation == "==" else a > b for c, a, b in sides):
             continue
-        found = [line for access in accesses for line in _at(access, sizes)]
+        found = [line for access, ends in accesses for line in _at(access, ends, sizes)]
         yield from found
         if found:
             return
 
 
-def _at(access: _Access, sizes: dict[str, int]) -> Iterator[str]:
+def _at(access: _Access, ends: list[list[_Ends]], sizes: dict[str, int]) -> Iterator[str]:
     buffer = access.buffer
     for axis, dim in enumerate(access.index):
-        for value in _extremes(dim, access.loops, sizes):
+        for value in _extremes(dim, access.loops, ends[axis], sizes):
             if not 0 <= value < buffer.shape[axis].evaluate(sizes):
                 index = ", ".join(map(str, access.index))
                 at = ", ".join(f"{name}={size}" for name, size in sizes.items())
@@ -285,19 +287,33 @@ def _certain(expr: Expr) -> Iterator[Load]:
                 yield from _certain(part)
 
 
-def _extremes(dim: Dim, loops: Sequence[For], sizes: dict[str, int]) -> Iterator[int]:
-    """Greatest and least value of an index where the loops reach them."""
+_Ends: TypeAlias = tuple[Dim, ...]
+"""What the variable of each loop is where an index is greatest or least."""
+
+
+def _ends(dim: Dim, loops: Sequence[For]) -> list[_Ends]:
+    """Both, as far as the index is linear in the variables."""
+    found: list[_Ends] = []
     for upwards in (True, False):
-        rest, values = dim, []
+        rest, values = dim, list[Dim]()
         for loop in reversed(loops):
             step = rest.substitute({loop.variable: Dim.of(loop.variable) + 1}) - rest
             if not step.is_constant:
-                return
+                return found
             last = (step.constant > 0) == upwards and step != 0
             values.append(loop.stop - 1 if last else loop.start)
             rest = rest.substitute({loop.variable: values[-1]})
+        found.append(tuple(reversed(values)))
+    return found
+
+
+def _extremes(
+    dim: Dim, loops: Sequence[For], ends: Sequence[_Ends], sizes: dict[str, int]
+) -> Iterator[int]:
+    """Greatest and least value of an index where the loops reach them."""
+    for values in ends:
         point = dict(sizes)
-        for loop, value in zip(loops, reversed(values), strict=True):
+        for loop, value in zip(loops, values, strict=True):
             point[loop.variable] = value.evaluate(point)
             if not loop.start.evaluate(point) <= point[loop.variable] < loop.stop.evaluate(point):
                 break
