@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import count, pairwise
@@ -33,8 +32,7 @@ _OUTSIDE = 1_000_000
 _TYPES = ("const", "static", "struct", "enum", "void", "restrict", "RAOT_NOINLINE", "RAOT_INLINE")
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(NamedTuple):
     text: str
     space: bool
     """A blank stands in front."""
@@ -141,12 +139,14 @@ def _cheapest(tokens: tuple[_Token, ...], indent: int) -> dict[int, int]:
         )
         if not must:
             at = column + (token.space and position > 0)
-            cost_here = cost + _outside(at, token) - onward
+            cost_here = cost - onward
+            if at + len(token.text) > COLUMNS:
+                cost_here += _outside(at, token)
             heappush(ahead, (cost_here, next(order), position + 1, at, levels, breaks))
         may_break = not level.whole and (not level.operand or token.operator > 0)
         if position and token.penalty is not None and may_break:
             extra = 0 if level.broken else _FIRST_BREAK
-            outer = [one if one.each else one._replace(each=True) for one in levels[:-1]]
+            outer = [one if one[3] else _Level(*one[:3], True, *one[4:]) for one in levels[:-1]]
             at = indent if token.name else level.indent
             here = _Level(level.indent, at, True, token.text == "?", level.whole)
             cost_here = cost + token.penalty + extra + _outside(at, token) - onward

@@ -33,7 +33,7 @@ def render(template: str, **view: Any) -> str:
     text = environment().get_template(template).render(**view).strip("\n") + "\n"
     if not template.endswith((".c.j2", ".cu.j2", ".h.j2")):
         return text
-    text = re.sub(r" +$", "", without_unused(text), flags=re.MULTILINE)
+    text = "\n".join([line.rstrip(" ") for line in without_unused(text).split("\n")])
     return wrapped(re.sub(r"\n{3,}", "\n\n", text))
 
 

@@ -41,7 +41,7 @@ def _line(line: str, columns: int) -> list[str]:
         star, indent, label, words = found.groups()
         hanging = indent + " " * (len(label) or 4 * (words[:1] == "%"))
         return _filled(words, star + indent + label, star + hanging, columns)
-    if found := _TRAILING.fullmatch(line):
+    if "/*" in line and (found := _TRAILING.fullmatch(line)):
         indent, code, note = found.groups()
         above = _comment(note, indent, columns)
         return [*above, *wrapped(indent + code, columns).split("\n")] if code else above

@@ -51,18 +51,18 @@ class Access:
 def accesses(body: tuple[Stmt, ...], name: str | None = None) -> Iterator[Access]:
     """All of them in the order of the text, or those of one buffer."""
     root = Access("", False, (), (), (), (), {}, (), frozenset(), ())
-    return (a for a in _accesses(body, root) if name is None or a.name == name)
+    return _accesses(body, root, name)
 
 
-def _accesses(body: tuple[Stmt, ...], around: Access) -> Iterator[Access]:
+def _accesses(body: tuple[Stmt, ...], around: Access, only: str | None) -> Iterator[Access]:
     for position, stmt in enumerate(body):
         path = (*around.path, position)
         for expr in expressions(stmt):
-            if isinstance(expr, Load):
+            if isinstance(expr, Load) and only in (None, expr.buffer.name):
                 name, index = expr.buffer.name, expr.index
                 yield replace(around, name=name, index=index, path=(*path, 0))
         match stmt:
-            case Store():
+            case Store() if only in (None, stmt.buffer.name):
                 name, index = stmt.buffer.name, stmt.index
                 yield replace(around, name=name, stored=True, index=index, path=(*path, 1))
             case Let():
@@ -79,12 +79,12 @@ def _accesses(body: tuple[Stmt, ...], around: Access) -> Iterator[Access]:
                     path=path,
                     ranges=(*around.ranges, For(stmt.variable, start, stop, ())),
                 )
-                yield from _accesses(stmt.body, inner)
+                yield from _accesses(stmt.body, inner, only)
             case If():
                 for branch, block in ((1, stmt.then), (2, stmt.otherwise)):
                     branches = (*around.branches, (path, branch))
                     inner = replace(around, path=(*path, branch), branches=branches)
-                    yield from _accesses(block, inner)
+                    yield from _accesses(block, inner, only)
             case _:
                 pass
 
