@@ -6,8 +6,10 @@ machine.
         [--json FILE]
 
 A GRU and an LSTM with as many inputs as units run over 24 steps. Instructions and estimated cycles
-are for each multiply-add of the layer. On this machine, f32 and each kind are called alternately
-with ONNX Runtime's float layer on one thread, and the median of the ratios of these pairs counts.
+are for each multiply-add of the layer. An LSTM of TensorFlow Lite (`TFLite`) has bytes, and cells
+of 16 bits; the package ai-edge-litert writes it. On this machine, f32 and each kind are called
+alternately with ONNX Runtime's float layer on one thread, and the median of the ratios of these
+pairs counts.
 `constants` and `arena` are bytes of the project.
 """
 
@@ -26,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 BOARDS = ("mps2-an386", "mps3-an547", "raspberry-pi-4b")
+MORE = ("nucleo-l4r5zi",)
 KINDS = ("", "int8", "int8d", "int8w")
-GATES = {"GRU": 3, "LSTM": 4}
+GATES = {"GRU": 3, "LSTM": 4, "TFLite": 4}
 STEPS = 24
 Row = dict[str, Any]
 
@@ -47,8 +50,19 @@ def model(layer: str, units: int) -> Any:
     return model_of(signature, text, weights)
 
 
-def sequence(units: int) -> dict[str, Any]:
+def integer_model(units: int) -> bytes:
+    from tests.frontends.test_tflite_integer_lstm import layer
+
+    return layer(
+        np.int8, 1, batch=1, steps=STEPS, inner=units, cells=units, weights=(0.002, 0.003),
+        signature=(1, -1, units),
+    )  # fmt: skip
+
+
+def sequence(units: int, layer: str = "") -> dict[str, Any]:
     rng = np.random.default_rng(1)
+    if layer == "TFLite":
+        return {"t0": rng.integers(-128, 128, (1, STEPS, units)).astype(np.int8)}
     return {"x": rng.standard_normal((STEPS, 1, units)).astype(np.float32)}
 
 
@@ -56,6 +70,9 @@ def compiled(layer: str, units: int, board: str, kind: str) -> Any:
     from relax_aot import driver
     from relax_aot.quantization import Choice
 
+    if layer == "TFLite":
+        options = driver.Options(bounds={"t0_1": (1, STEPS)})
+        return driver.compile_model(integer_model(units), board, options)
     samples = {"x": sequence(units)["x"][None]} if kind == "int8" else {}
     options = driver.Options(
         bounds={"t": (1, STEPS)}, quantize=Choice(kind) if kind else None, calibrate=samples
@@ -68,7 +85,7 @@ def on_board(layer: str, units: int, board: str, kind: str) -> Row:
     from relax_aot.verify.program import program_of
 
     project = compiled(layer, units, board, kind)
-    cases = calls_of(program_of(project), [sequence(units)], {})
+    cases = calls_of(program_of(project), [sequence(units, layer)], {})
     (run,) = emulate_cases(project, cases, cycles=not board.startswith("raspberry"))
     assert run.status == 0 and run.instructions is not None, run
     macs = 2 * GATES[layer] * units * units * STEPS
@@ -114,7 +131,7 @@ def shown(row: Row) -> str:
 def main() -> None:
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--board", action="append", choices=(*BOARDS, "host"))
+    parser.add_argument("--board", action="append", choices=(*BOARDS, *MORE, "host"))
     parser.add_argument("--units", action="append", type=int)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--json", type=Path)
@@ -124,9 +141,12 @@ def main() -> None:
         for board in chosen.board or (*BOARDS, "host"):
             for layer in GATES:
                 for units in chosen.units or (64, 128, 256):
-                    for kind in KINDS:
+                    for kind in ("",) if layer == "TFLite" else KINDS:
+                        if (layer, board) == ("TFLite", "host"):
+                            continue  # ONNX Runtime has no such layer
+                        shown_kind = "i8" if layer == "TFLite" else kind or "f32"
                         row: Row = {
-                            "board": board, "layer": layer, "units": units, "kind": kind or "f32",
+                            "board": board, "layer": layer, "units": units, "kind": shown_kind,
                         }  # fmt: skip
                         if board == "host":
                             row |= on_host(layer, units, kind, chosen.runs, Path(folder))

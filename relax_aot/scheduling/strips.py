@@ -53,7 +53,7 @@ def kept_scalars(
             if stmt.local not in read:
                 continue
             work = sum(len(list(parts(s.value))) for s in (stmt, *declared(computed, [stmt.value])))
-            if work > _CHEAP and stmt.local.dtype is DType.F32:
+            if work > _CHEAP and stmt.local.dtype in (DType.F32, DType.I16):
                 kept.insert(0, stmt.local)
                 continue
         rest.insert(0, stmt)

@@ -223,13 +223,14 @@ def test_no_floats_are_computed(board: str, tmp_path: Path) -> None:
     """Cores without an FPU call no function of its library for floats."""
     project = rx.compile(rx.load(layer(I8, 3, batch=1)), board=board).built
     names = {function.name for function in Program(build_image(project, tmp_path).elf).functions}
-    assert any("fixed_gate" in name for name in names)
+    assert any("fixed_rescale" in name for name in names)
     assert not {name for name in names if name.startswith(("__aeabi_f", "__aeabi_d", "__aeabi_i2"))}
 
 
-def test_products_are_those_of_micro_kernels() -> None:
+def test_products_and_gates_are_those_of_micro_kernels() -> None:
     model = layer(I8, 3, batch=1, inner=16, cells=16)
     built = rx.compile(rx.load(model), board="mps2-an386").built
     kernels = built.plan.module.kernels
     names = {s.kernel.name for k in kernels for s in walk(k.body) if isinstance(s, Micro)}
-    assert names >= {"raot_multiply_pair_row", "raot_multiply_pairs_1"}
+    gates = {"raot_fixed_sigmoid_s16", "raot_fixed_tanh_s16"}
+    assert names >= {"raot_multiply_pair_row", "raot_multiply_pairs_1", *gates}

@@ -20,7 +20,7 @@ import numpy as np
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.context import Node, Results
-from relax_aot.frontends.tflite.fixed_point import multiplier, multipliers
+from relax_aot.frontends.tflite.fixed_point import multiplier
 from relax_aot.frontends.tflite.lstm_inputs import (
     BIASES,
     CELL,
@@ -40,6 +40,7 @@ from relax_aot.frontends.tflite.lstm_inputs import (
 from relax_aot.frontends.tflite.model import Array
 from relax_aot.frontends.tflite.rescaling import scaled
 from relax_aot.inference.loops import Iterations, close_loop, open_iteration
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Var
 from relax_aot.ir.types import DType
 from relax_aot.ops._fixed_gates import sigmoid_words
@@ -66,8 +67,10 @@ def integer_lstm(node: Node) -> Results:
     _, start = node.single(node.tensor(STATE))
     h = _shifted(node, h, start)
     rows = node.reshape(x, (steps * batch, width))
-    before = layer.sums(node, rows, WEIGHTS, 0)
-    before = node.reshape(before, (steps, batch, cells * len(layer.gates)))
+    before = [
+        node.reshape(layer.scaled_sums(node, rows, gate), (steps, batch, cells))
+        for gate in layer.gates
+    ]
 
     iteration = open_iteration(node.builder, node.result_name, steps)
     inner, body = copy(node), node.builder.branch(node.builder.unique(f"{node.result_name}_body"))
@@ -76,8 +79,12 @@ def integer_lstm(node: Node) -> Results:
         Var(node.builder.unique(f"{node.result_name}.{name}"), state.type)
         for name, state in (("hidden", h), ("cell", c))
     ]
-    row = inner.reshape(inner.part(before, 0, iteration, 1), (batch, before.type.shape[2]))
-    sums = _added(inner, row, layer.sums(inner, params[0], RECURRENT, STATE))
+    states = layer.states(inner, params[0])
+    sums = {}
+    for gate, part, state in zip(layer.gates, before, states, strict=True):
+        row = inner.reshape(inner.part(part, 0, iteration, 1), (batch, cells))
+        total = inner.emit("add", inner.cast(row, I32), inner.cast(state, I32))
+        sums[gate] = _narrow(inner, total, I16)
     hidden, cell = layer.step(inner, sums, params[1])
 
     names = [f"{node.result_name}_{name}" for name in ("hidden", "cell", "rows")]
@@ -151,52 +158,48 @@ class _Layer:
     zero: int
     peepholes: bool
 
-    def sums(self, node: Node, rows: Var, first: int, of: int) -> Var:
-        """Products of rows by the weights of all gates, and their biases: those of inputs in i16,
-        those of states in i32 where they are saturated with the sum only."""
-        to = I16 if of == 0 or self.wide else I32
-        scale, zero = node.single(node.tensor(of))
-        biases = [_weights(node, BIASES + gate) for gate in self.gates] if of == 0 else None
-        scales, parts = [], []
-        for gate in self.gates:
-            own, none = node.single(node.tensor(first + gate))
-            if none:
-                raise Refused("an LSTM whose weights have zero points is not supported")
-            scales.append(float(np.float32(own) * np.float32(scale)) * 2.0**GATE_BITS)
-            parts.append(_weights(node, first + gate))
-        each = np.repeat(scales, [len(part) for part in parts])
-        bias = None if biases is None else np.concatenate(biases)
-        return self.product(node, rows, np.concatenate(parts), bias, zero, each, to, 0)
+    def scaled_sums(self, node: Node, rows: Var, gate: int) -> Var:
+        """Products of inputs by the weights of a gate, and its bias, in i16."""
+        scale, zero = node.single(node.tensor(0))
+        w, bias = _weights(node, WEIGHTS + gate), _weights(node, BIASES + gate)
+        total = self.product(node, rows, w, bias, zero)
+        return _requantized(node, total, self.gate_scale(node, WEIGHTS + gate, scale), I16)
 
-    def product(
-        self, node: Node, rows: Var, w: Array, bias: Array | None, zero: int, scales: Array,
-        to: DType, result_zero: int,
-    ) -> Var:  # fmt: skip
-        """sum((rows - zero) * w) + bias, rescaled: the zero point goes into the bias."""
+    def states(self, node: Node, h: Var) -> list[Var]:
+        """Products of states by the weights of each gate: in i32 where only the sum with those of
+        inputs is saturated."""
+        scale, zero = node.single(node.tensor(STATE))
+        indices = [RECURRENT + gate for gate in self.gates]
+        scales = [self.gate_scale(node, index, scale) for index in indices]
+        matrices = [_weights(node, index) for index in indices]
+        if self.wide:
+            return [
+                _requantized(node, self.product(node, h, w, None, zero), own, I16)
+                for w, own in zip(matrices, scales, strict=True)
+            ]
+        total = self.product(node, h, np.concatenate(matrices), None, zero)
+        parts = node.parts(total, 1, [Dim.of(len(w)) for w in matrices])
+        return [scaled(node, part, 0, own) for part, own in zip(parts, scales, strict=True)]
+
+    def gate_scale(self, node: Node, index: int, scale: float) -> float:
+        own, none = node.single(node.tensor(index))
+        if none:
+            raise Refused("an LSTM whose weights have zero points is not supported")
+        return float(np.float32(own) * np.float32(scale)) * 2.0**GATE_BITS
+
+    def product(self, node: Node, rows: Var, w: Array, bias: Array | None, zero: int) -> Var:
+        """sum((rows - zero) * w) + bias: the zero point goes into the bias."""
         if self.wide and zero:
             raise Refused("an LSTM of i16 with zero points is not supported")
         moved = -zero * w.astype(np.int64).sum(axis=1) + (0 if bias is None else bias)
         kind = np.int64 if self.wide else np.int32
-        total = node.emit(
+        return node.emit(
             "matmul_integer", rows, node.constant(w.T, "weights"), None, None,
             node.constant(moved.astype(kind), "bias"),
         )  # fmt: skip
-        factors, shifts = multipliers(scales)
-        rounding = "tflite"
-        if not self.wide and np.all(shifts < 0):
-            rounding, shifts = "twice", -1 - shifts
-        if np.all(factors == factors[0]) and np.all(shifts == shifts[0]):
-            factors, shifts = factors[0], shifts[0]
-        return node.emit(
-            "requantize", total, node.constant(factors, "factors"),
-            node.scalar(result_zero, to) if result_zero else None,
-            node.constant(shifts, "shifts"), to=to, axis=1, rounding=rounding,
-        )  # fmt: skip
 
-    def step(self, node: Node, sums: Var, c: Var) -> tuple[Var, Var]:
-        """The hidden state and the cells after a step."""
-        cells = c.type.shape[1]
-        parts = dict(zip(self.gates, node.parts(sums, 1, [cells] * len(self.gates)), strict=True))
+    def step(self, node: Node, parts: dict[int, Var], c: Var) -> tuple[Var, Var]:
+        """The hidden state and the cells after a step, from the sums of gates."""
         forget = self.gate(node, parts, FORGET, c)
         if INPUT in parts:
             enter = self.gate(node, parts, INPUT, c)
@@ -234,7 +237,7 @@ class _Layer:
         w = _weights(node, PROJECTION)
         scale = float(f32(own) * f32(self.scale) / f32(after))
         bias = _weights(node, PROJECTION_BIAS) if node.has(PROJECTION_BIAS) else None
-        y = self.product(node, hidden, w, bias, -self.zero, np.array([scale]), I8, zero)
+        y = _requantized(node, self.product(node, hidden, w, bias, -self.zero), scale, I8, zero)
         clip = f32(node.option("proj_clip"))
         if clip > 0:
             most = int(min(float(clip / f32(node.single(node.result())[0])), 127.0))
@@ -271,6 +274,17 @@ class _Layer:
         return node.emit(
             "fixed_mul", x, y, zeros=(0, 0, zero), factor=factor, shift=shift, limits=I16.limits
         )
+
+
+def _requantized(node: Node, total: Var, scale: float, to: DType, zero: int = 0) -> Var:
+    factor, shift = multiplier(scale)
+    rounding = "tflite"
+    if total.type.dtype is I32 and shift < 0:
+        rounding, shift = "twice", -1 - shift
+    return node.emit(
+        "requantize", total, node.scalar(factor, I32), node.scalar(zero, to) if zero else None,
+        node.scalar(shift, I32), to=to, axis=1, rounding=rounding,
+    )  # fmt: skip
 
 
 def _wide_product(node: Node, x: Var, y: Var) -> Var:

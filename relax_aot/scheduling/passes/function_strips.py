@@ -9,7 +9,8 @@ row is the function of something, and nothing else, its memory is the strip. On 
 such as those of a tile of sums, share a strip. The bits are those of the loop before, but for
 subnormal numbers where vectors flush them.
 
-Cores with an FPU and without vectors compute sigmoid alone so. Other targets compute the gates of
+Gates of integers take numbers of 16 bits, which are shifted. Cores with an FPU and without vectors
+compute sigmoid alone so. Other targets compute the gates of
 quantized recurrent layers so; cores with the DSP extension only where they are rows, because a
 strip takes more loads and stores there than a call saves.
 
@@ -31,7 +32,9 @@ from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import (
     Apply,
     Assign,
+    Binary,
     Buffer,
+    Cast,
     Declare,
     Expr,
     For,
@@ -48,8 +51,9 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.rewrite import map_exprs
 from relax_aot.ir.types import DType
+from relax_aot.microkernels.fixed_gates import FIXED
 from relax_aot.microkernels.functions import FUNCTIONS, GATES
-from relax_aot.scheduling.contraction import moved, stride
+from relax_aot.scheduling.contraction import moved, number_of, stride
 from relax_aot.scheduling.nest import bounds_known, names_in, ranges, without_lets
 from relax_aot.scheduling.strips import (
     declared,
@@ -154,6 +158,28 @@ EXAMPLES = (
         target="fpu",
     ),
     Example(
+        why="gates of integers, whose arguments are shifted",
+        before="""
+            symbol n in 1..99
+            kernel @gated(%x: i16[n], %c: i16[n]) -> (%y: i32[n]) {
+              for i in 0..n {
+                %y[i] = (fixed_tanh((cast(%x[i], i32, wrap) << 4:i32)) * cast(%c[i], i32, wrap))
+              }
+            }""",
+        after="""
+            kernel @gated(%x: i16[n], %c: i16[n]) -> (%y: i32[n]) {
+              for i_strip in 0..(n + 31) // 32 {
+                let i_width = min(-32*i_strip + n, 32)
+                reserve %i_fixed_tanh: i16[32]
+                micro raot_fixed_tanh_s16(..., %x[32*i_strip]) [i_width, 4]
+                for lane in 0..i_width {
+                  %y[32*i_strip + lane] = (cast(%i_fixed_tanh[lane], i32, wrap) * cast(...))
+                }
+              }
+            }""",
+        target="dsp",
+    ),
+    Example(
         why="a host's blocks of 1024, which threads can share",
         before="""
             symbol n in 1..9999
@@ -240,10 +266,12 @@ EXAMPLES = (
         target="mve",
     ),
 )
-_NAMES = FUNCTIONS | GATES
+_NAMES = FUNCTIONS | GATES | FIXED
 _LEAST = 4
 """Fewer iterations than this are computed one by one, also as many as there are lanes of sums."""
 _LEAST_STRIP = 64
+MOST_BITS = 6
+"""Integer bits of an argument of 16 bits."""
 SHORT_ROW = 256
 """Elements of rows of which a strip holds several."""
 
@@ -258,6 +286,7 @@ def run(module: Module, target: Target) -> Module:
 def _lengths(target: Target) -> dict[str, int]:
     """Elements of a strip for each function that micro-kernels compute."""
     lengths = dict.fromkeys(FUNCTIONS, target.functions) | dict.fromkeys(GATES, target.gates)
+    lengths |= dict.fromkeys(FIXED, target.fixed)
     lengths["sigmoid"] = max(target.functions, target.sigmoids)
     return {function: length for function, length in lengths.items() if length}
 
@@ -413,20 +442,24 @@ class _Strips:
         that would take long to compute again."""
         w, shape, place = self.w, (Dim.of(strip.size),), (strip.place,)
 
-        def reserve(kind: str) -> Buffer:
+        def reserve(kind: str, dtype: DType) -> Buffer:
             name = w.fresh(f"{strip.loops[-1].variable}_{kind}")
-            buffer = Buffer(name, DType.F32, shape, REGISTER)
+            buffer = Buffer(name, dtype, shape, REGISTER)
             w.add(Reserve(buffer))
             return buffer
 
-        results = {one: reserve(one.function) for one in found}
-        rows = {one: load for one in found if (load := _as_row(one.args[0], strip, body))}
-        computed = declared(body, [one.args[0] for one in found if one not in rows])
-        read: dict[Expr, Expr] = {one: Load(buffer, place) for one, buffer in results.items()}
+        forms = {one: form for one in found if (form := _form(one)) is not None}
+        results = {one: reserve(one.function, form.argument.dtype) for one, form in forms.items()}
+        arguments = {one: form.argument for one, form in forms.items()}
+        rows = {one: load for one in found if (load := _as_row(arguments[one], strip, body))}
+        computed = declared(body, [arguments[one] for one in found if one not in rows])
+        read: dict[Expr, Expr] = {
+            one: _value(one, Load(buffer, place)) for one, buffer in results.items()
+        }
         rest, kept = kept_scalars(_replaced(body, read), computed)
-        strips: dict[Expr, Buffer] = {local: reserve(local.name) for local in kept}
-        sources = {one: strips.get(one.args[0], buffer) for one, buffer in results.items()}
-        stored = {sources[one]: one.args[0] for one in found if one not in rows}
+        strips: dict[Expr, Buffer] = {local: reserve(local.name, local.dtype) for local in kept}
+        sources = {one: strips.get(arguments[one], buffer) for one, buffer in results.items()}
+        stored = {sources[one]: arguments[one] for one in found if one not in rows}
         stored |= {buffer: local for local, buffer in strips.items()}
         stores = [Store(buffer, place, value) for buffer, value in stored.items()]
         if stores:
@@ -435,7 +468,7 @@ class _Strips:
             values = Load(buffer, (ZERO,))
             source = rows.get(one) or Load(sources[one], (ZERO,))
             name, count = _NAMES[one.function], strip.count
-            w.micro(name, values=values, **{"from": source}, count=count)
+            w.micro(name, values=values, **{"from": source}, count=count, **forms[one].sizes)
         values_of: dict[Expr, Expr] = {
             local: Load(buffer, place) for local, buffer in strips.items()
         }
@@ -467,9 +500,10 @@ class _Strips:
         found: dict[Apply, None] = {}
         for number, stmt in enumerate(loop.body):
             for one in may_compute(stmt):
-                if one.function not in self.lengths or one.args[0].dtype is not DType.F32:
+                form = _form(one) if one.function in self.lengths else None
+                if form is None:
                     continue
-                argument = written_out(one.args[0], loop.body)
+                argument = written_out(form.argument, loop.body)
                 if argument is None or not reads_early(argument, loop.body[:number], loop.body):
                     continue
                 if not any(self.is_function(part) for part in parts(argument)):
@@ -501,6 +535,32 @@ class _Strips:
 
 
 @dataclass(frozen=True, slots=True)
+class _Form:
+    """What a micro-kernel reads for a function, and its sizes without the number of elements."""
+
+    argument: Expr
+    sizes: Mapping[str, int]
+
+
+def _form(one: Apply) -> _Form | None:
+    """Functions of integers take numbers of 16 bits and shift them."""
+    if one.function not in FIXED:
+        return _Form(one.args[0], {}) if one.args[0].dtype is DType.F32 else None
+    match one.args[0]:
+        case Binary("<<", Cast(value, DType.I32), places) if value.dtype is DType.I16:
+            bits = number_of(places)
+            fits = bits is not None and 0 <= bits <= MOST_BITS
+            return _Form(value, {"bits": bits}) if fits and bits is not None else None
+        case Cast(value, DType.I32) if value.dtype is DType.I16:
+            return _Form(value, {"bits": 0})
+    return None
+
+
+def _value(one: Apply, load: Load) -> Expr:
+    return Cast(load, DType.I32) if one.function in FIXED else load
+
+
+@dataclass(frozen=True, slots=True)
 class _Strip:
     """Iterations of a loop, or of the outermost loop of a nest: `width` of them from `at` on,
     `count` with those of the inner loops, `size` at most. `place`: of one in the strip."""
@@ -516,7 +576,7 @@ class _Strip:
 def _as_row(argument: Expr, strip: _Strip, body: tuple[Stmt, ...]) -> Load | None:
     """The first element of an argument that is contiguous in the order of a strip, and that no
     iteration stores."""
-    if not isinstance(argument, Load) or argument.dtype is not DType.F32:
+    if not isinstance(argument, Load):
         return None
     if any(isinstance(stmt, Store) and stmt.buffer == argument.buffer for stmt in body):
         return None

@@ -22,7 +22,7 @@ from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Lit, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.dsp_pairs import POSITIONS, WIDE
-from relax_aot.scheduling.contraction import Weighted, follow, step_of, stride, symbols_of
+from relax_aot.scheduling.contraction import Weighted, follow, moved, step_of, stride, symbols_of
 from relax_aot.scheduling.epilogue import (
     Requantization,
     by_channel,
@@ -161,6 +161,16 @@ class _Pairs:
         self.group = 4 if self.row else 2
         part = ROW_CHANNELS if self.row else CHANNELS * POSITIONS // self.most
         self.part = min(part, found.channels)
+        self.direct = self._direct()
+
+    def _direct(self) -> Store | None:
+        """Where the sums of a row are stored as they are."""
+        found, store = self.found, self.found.store
+        fits = self.row and self.one is None and found.channels % self.group == 0
+        if not fits or store is None or store.value != found.sum:
+            return None
+        near = stride(store, found.own) == 1
+        return store if near and store.buffer.dtype is DType.I32 else None
 
     def _most(self, overlap: bool) -> int:
         """Positions at once: more where they are many, and their pairs take little memory."""
@@ -198,9 +208,9 @@ class _Pairs:
         self.wide = 1 if self.row else self.most + 2 * self.three
         count = self.steps if self.row else self.lines * (1 if self.three else self.taps)
         self.pairs = w.buffer("pairs", DType.I16, count, self.wide, 2)
-        self.sums = w.buffer(
-            "sums", DType.I32, round_up(self.part, self.group), 1 if self.row else self.most
-        )
+        if self.direct is None:
+            size = round_up(self.part, self.group)
+            self.sums = w.buffer("sums", DType.I32, size, 1 if self.row else self.most)
         if self.row and self.steps > self.lines * self.taps:
             for half in range(2):
                 end = (Dim.of(self.steps - 1), ZERO, Dim.of(half))
@@ -258,15 +268,16 @@ class _Pairs:
         )  # fmt: skip
 
     @contextmanager
-    def _sums(self, count: Dim) -> Iterator[tuple[Dim, Dim]]:
+    def _sums(self, count: Dim, at: Mapping[str, Dim]) -> Iterator[tuple[Dim, Dim]]:
         """The sums of some channels at a time; yields the first channel, and how many."""
         w, group = self.w, self.group
         with w.tiles(("part", "channels"), self.found.channels, self.part) as (first, channels):
             rows = w.short("rows", (channels + (group - 1)) // group * group)
             weights = self.pack.first(self.weights, w.short("group", first // group))
             bias = self.pack.first(self.bias, first)
+            sums = moved(self.direct, {**at, self.found.own: first}) if self.direct else self.sums
             operands: dict[str, Load | Buffer | Dim | int] = {
-                "sums": self.sums, "weights": weights, "pairs": self.pairs, "bias": bias,
+                "sums": sums, "weights": weights, "pairs": self.pairs, "bias": bias,
                 "channels": rows,
             }  # fmt: skip
             if self.row:
@@ -280,7 +291,9 @@ class _Pairs:
 
     def _finish(self, tile: Tile, at: dict[str, Dim]) -> None:
         w, found, one, rest = self.w, self.found, self.one, self.rest
-        with self._sums(tile.count) as (first, channels):
+        with self._sums(tile.count, at) as (first, channels):
+            if self.direct is not None:
+                return
             if one is None:
                 self._each(tile, found, self.sums, first, channels, by_position=False)
                 return

@@ -41,12 +41,13 @@ class Target:
     `rows`) where each of them would convert its right operand again. `half_sums`: sums of products
     of half precision have tiles of floats.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
-    loops compute them), `gates`: the same for gates, 1 where only rows are computed so,
-    `sigmoids`: for sigmoid where the others are loops. `softmax`: one computes whole rows. `scans`:
-    micro-kernels check contiguous indices. `quotients`: micro-kernels quantize rows by a division.
-    `byte_rows`: they multiply rows of bytes by bytes that are computed too, `wide_rows`: rows of
-    16-bit integers. `stores`: they begin the sums of tiles of floats and store the results. Rows of
-    an image that are read at places of a table are expanded in `expands` bytes at most (0: none).
+    loops compute them), `gates`: the same for gates, 1 where only rows are computed so, `fixed`:
+    for those of integers, `sigmoids`: for sigmoid where the others are loops. `softmax`: one
+    computes whole rows. `scans`: micro-kernels check contiguous indices. `quotients`: they quantize
+    rows by a division. `byte_rows`: they multiply rows of bytes by bytes that are computed too,
+    `wide_rows`: rows of 16-bit integers. `stores`: they begin the sums of tiles of floats and store
+    the results. Rows of an image that are read at places of a table are expanded in `expands` bytes
+    at most (0: none).
     `channels_last`: images of bytes between kernels have this layout, those of floats with at least
     `float_channels` (0: none). `transposes`: micro-kernels transpose floats. A row of scores that
     may take more than `score_row` bytes is computed in blocks of `score_block` keys.
@@ -84,6 +85,7 @@ class Target:
     partial_sums: int = 1
     functions: int = 0
     gates: int = 0
+    fixed: int = 0
     sigmoids: int = 0
     softmax: bool = False
     scans: bool = False

@@ -18,6 +18,7 @@ TARGET = replace(
     dots="_s16",
     parts="_s16",
     gates=1,
+    fixed=32,
     quotients=True,
     byte_rows=True,
     wide_rows=True,

@@ -26,6 +26,7 @@ TARGET = replace(
     parts="_mve",
     functions=32,
     gates=32,
+    fixed=32,
     sigmoids=0,
     softmax=False,
     scans=True,

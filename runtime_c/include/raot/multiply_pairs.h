@@ -196,53 +196,55 @@ RAOT_PAIR_TILES(1_wide, 1, "96", "96", "44", "7", "32", "3")
 RAOT_PAIR_TILES(3_wide, 3, "96", "104", "116", "3", "88", "1")
 
 /*
- * Four sums over `count` times two pairs.
+ * Sums of `groups` times four channels, over `count` times two pairs, which begin them. `skip`:
+ * bytes between the weights of groups.
  *
  *     r3, r10           products with the first channels of two weights
  *     r7, r11           products with both
  *     r4, r5            pairs
- *     r6, r12, r8, lr   weights
+ *     r6, r8, r12, lr   weights
+ *     r0 to r2          end of the pairs, the next weights and pairs
  *
- *     [sp], [sp, #4]    sums, start of the sums
- *     [sp, #8]          saved registers
- *     [sp, #40]         argument: count
+ *     [sp] to [sp, #12]      pairs, sums, starts, end of the sums
+ *     [sp, #16]              entry of the loop, behind the pairs that are too many
+ *     [sp, #24]              saved registers
+ *     [sp, #56] to [sp, #64] arguments: groups, count, skip
  */
-#define RAOT_PAIR_ROW_STEP(A, B, CHECK, TEST)                                                  \
-    CHECK RAOT_PAIR_LOAD("r4", A) RAOT_PAIR_LOAD(                                              \
-        "r5", B) "ldr.w r12, [r1, #4]\n ldr.w r8, [r1, #8]\n ldr.w lr, [r1, #12]\n ldr.w r6, " \
-                 "[r1], #16\n" TEST                                                            \
-                 "sxtb16 r0, r6\n smlad r3, r0, r4, r3\n smlad r7, r6, r4, r7\n"               \
-                 "sxtb16 r0, r8\n smlad r10, r0, r4, r10\n smlad r11, r8, r4, r11\n"           \
-                 "sxtb16 r0, r12\n smlad r3, r0, r5, r3\n smlad r7, r12, r5, r7\n"             \
-                 "sxtb16 r0, lr\n smlad r10, r0, r5, r10\n smlad r11, lr, r5, r11\n"
+/* clang-format off */
+#define RAOT_PAIR_ROW_BEGUN(SUM, A, B) "smuad " SUM ", " A ", " B "\n"
+#define RAOT_PAIR_ROW_ADDED(SUM, A, B) "smlad " SUM ", " A ", " B ", " SUM "\n"
+#define RAOT_PAIR_ROW_TWO(ADD, BOTH, FIRST, WEIGHTS, PAIR) \
+    ADD(BOTH, WEIGHTS, PAIR) "sxtb16 " WEIGHTS ", " WEIGHTS "\n" ADD(FIRST, WEIGHTS, PAIR)
+#define RAOT_PAIR_ROW_STEP(ADD, TEST) \
+    "ldrd r4, r5, [r2], #8\n ldmia.w r1!, {r6, r8, r12, lr}\n" TEST \
+    RAOT_PAIR_ROW_TWO(ADD, "r7", "r3", "r6", "r4") \
+    RAOT_PAIR_ROW_TWO(RAOT_PAIR_ROW_ADDED, "r7", "r3", "r8", "r5") \
+    RAOT_PAIR_ROW_TWO(ADD, "r11", "r10", "r12", "r4") \
+    RAOT_PAIR_ROW_TWO(RAOT_PAIR_ROW_ADDED, "r11", "r10", "lr", "r5")
 
-RAOT_NAKED static void raot_pair_row_tile(RAOT_ARGUMENT int32_t *sums,
-                                          RAOT_ARGUMENT const int16_t *pairs,
-                                          RAOT_ARGUMENT const int16_t *weights,
-                                          RAOT_ARGUMENT const int32_t *start,
-                                          RAOT_ARGUMENT int32_t count)
+RAOT_NAKED static void raot_pair_row_tiles(
+    RAOT_ARGUMENT int32_t *sums, RAOT_ARGUMENT const int16_t *pairs,
+    RAOT_ARGUMENT const int16_t *weights, RAOT_ARGUMENT const int32_t *starts,
+    RAOT_ARGUMENT int32_t groups, RAOT_ARGUMENT int32_t count, RAOT_ARGUMENT int32_t skip)
 {
-    __asm volatile("push {r0, r3-r8, r10, r11, lr}\n"
-                   "ldr r4, [sp, #40]\n mov r3, r2\n mov r2, r1\n mov r1, r3\n"
-                   "add r0, r1, r4, lsl #4\n str r0, [sp, #40]\n"
-                   "rsb r6, r4, #0\n and r6, r6, #3\n sub r2, r2, r6, lsl #3\n"
-                   "adr.w r5, 1f\n mov r4, #72\n mla r5, r6, r4, r5\n orr r5, r5, #1\n"
-                   "movs r3, #0\n movs r7, #0\n mov r10, #0\n mov r11, #0\n bx r5\n"
-                   ".balign 4\n"
-                   "1:\n" RAOT_PAIR_ROW_STEP("0", "4", , ) RAOT_PAIR_ROW_STEP("8", "12", , )
-                       RAOT_PAIR_ROW_STEP("16", "20", , ) RAOT_PAIR_ROW_STEP(
-                           "24", "28", "ldr.w r0, [sp, #40]\n",
-                           RAOT_PAIR_TEST) "add.w r2, r2, #32\n bne 1b\n"
-                                           "sub r7, r7, r3\n sub r11, r11, r10\n"
-                                           "ldr r0, [sp]\n ldr r6, [sp, #4]\n ldr r1, [r6]\n ldr "
-                                           "r2, [r6, #4]\n ldr r4, [r6, #8]\n"
-                                           "ldr r5, [r6, #12]\n"
-                                           "add r3, r1\n add r7, r2, r7, asr #8\n add r10, r4\n "
-                                           "add r11, r5, r11, asr #8\n"
-                                           "str r3, [r0]\n str r7, [r0, #4]\n str r10, [r0, #8]\n "
-                                           "str r11, [r0, #12]\n"
-                                           "add sp, #8\n pop {r4-r8, r10, r11, pc}\n");
+    __asm volatile(
+        "push {r4-r8, r10, r11, lr}\n sub sp, #24\n"
+        "ldrd r4, r5, [sp, #56]\n add r4, r0, r4, lsl #4\n"
+        "strd r1, r0, [sp]\n strd r3, r4, [sp, #8]\n add r0, r1, r5, lsl #3\n"
+        "adr.w r6, 3f\n subs r5, #1\n beq 1f\n"
+        "negs r5, r5\n and r5, r5, #7\n movs r4, #56\n adr.w r6, 2f\n mla r6, r5, r4, r6\n"
+        "1: orr r6, r6, #1\n str r6, [sp, #16]\n mov r1, r2\n ldr r2, [sp]\n"
+        "1:\n" RAOT_PAIR_ROW_STEP(RAOT_PAIR_ROW_BEGUN, "") "ldr pc, [sp, #16]\n"
+        ".balign 4\n"
+        "2:\n .rept 7\n" RAOT_PAIR_ROW_STEP(RAOT_PAIR_ROW_ADDED, "") ".endr\n"
+        RAOT_PAIR_ROW_STEP(RAOT_PAIR_ROW_ADDED, "cmp r2, r0\n") "bne.w 2b\n"
+        "3: sub r7, r7, r3\n sub r11, r11, r10\n ldm sp, {r2, r4, r5, r6}\n"
+        "ldrd r8, r12, [r5], #8\n add r3, r8\n add r7, r12, r7, asr #8\n"
+        "ldrd r8, r12, [r5], #8\n add r10, r8\n add r11, r12, r11, asr #8\n"
+        "ldr r8, [sp, #64]\n add r1, r8\n stmia.w r4!, {r3, r7, r10, r11}\n strd r4, r5, [sp, #4]\n cmp r4, r6\n bne.w 1b\n"
+        "add sp, #24\n pop {r4-r8, r10, r11, pc}\n");
 }
+/* clang-format on */
 
 #if defined(__ARM_FP) && (__ARM_FP & 4)
 /* Pairs whose sums of signed bytes, times 256, stay within 32 bits. */
@@ -258,17 +260,6 @@ RAOT_NAKED static void raot_pair_row_tile(RAOT_ARGUMENT int32_t *sums,
  *     [sp, #56] to [sp, #68] arguments: starts, groups, count, row
  */
 /* clang-format off */
-#define RAOT_PAIR_ROW_BEGUN(SUM, A, B) "smuad " SUM ", " A ", " B "\n"
-#define RAOT_PAIR_ROW_ADDED(SUM, A, B) "smlad " SUM ", " A ", " B ", " SUM "\n"
-#define RAOT_PAIR_ROW_TWO(ADD, BOTH, FIRST, WEIGHTS, PAIR) \
-    ADD(BOTH, WEIGHTS, PAIR) "sxtb16 " WEIGHTS ", " WEIGHTS "\n" ADD(FIRST, WEIGHTS, PAIR)
-#define RAOT_PAIR_ROW_F32_STEP(ADD, TEST) \
-    "ldrd r4, r5, [r2], #8\n ldmia.w r1!, {r6, r8, r12, lr}\n" TEST \
-    RAOT_PAIR_ROW_TWO(ADD, "r7", "r3", "r6", "r4") \
-    RAOT_PAIR_ROW_TWO(RAOT_PAIR_ROW_ADDED, "r7", "r3", "r8", "r5") \
-    RAOT_PAIR_ROW_TWO(ADD, "r11", "r10", "r12", "r4") \
-    RAOT_PAIR_ROW_TWO(RAOT_PAIR_ROW_ADDED, "r11", "r10", "lr", "r5")
-
 RAOT_NAKED static void raot_pair_rows_f32(
     RAOT_ARGUMENT float *out, RAOT_ARGUMENT const int16_t *pairs,
     RAOT_ARGUMENT const int16_t *weights, RAOT_ARGUMENT const float *scales,
@@ -283,10 +274,10 @@ RAOT_NAKED static void raot_pair_rows_f32(
         "negs r5, r5\n and r5, r5, #7\n movs r4, #56\n adr.w r6, 2f\n mla r6, r5, r4, r6\n"
         "1: orr r6, r6, #1\n str r6, [sp, #20]\n"
         "mov r1, r2\n ldr r2, [sp]\n ldr r5, [sp, #68]\n vldr s12, [r5]\n"
-        "1:\n" RAOT_PAIR_ROW_F32_STEP(RAOT_PAIR_ROW_BEGUN, "") "ldr pc, [sp, #20]\n"
+        "1:\n" RAOT_PAIR_ROW_STEP(RAOT_PAIR_ROW_BEGUN, "") "ldr pc, [sp, #20]\n"
         ".balign 4\n"
-        "2:\n .rept 7\n" RAOT_PAIR_ROW_F32_STEP(RAOT_PAIR_ROW_ADDED, "") ".endr\n"
-        RAOT_PAIR_ROW_F32_STEP(RAOT_PAIR_ROW_ADDED, "cmp r2, r0\n") "bne.w 2b\n"
+        "2:\n .rept 7\n" RAOT_PAIR_ROW_STEP(RAOT_PAIR_ROW_ADDED, "") ".endr\n"
+        RAOT_PAIR_ROW_STEP(RAOT_PAIR_ROW_ADDED, "cmp r2, r0\n") "bne.w 2b\n"
         "3: sub r7, r7, r3\n sub r11, r11, r10\n"
         "vmov s0, s1, r3, r7\n vmov s2, s3, r10, r11\n"
         "vcvt.f32.s32 s0, s0\n vcvt.f32.s32 s1, s1, #8\n"
@@ -339,17 +330,15 @@ __attribute__((noinline, unused)) static void
 raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pairs,
                        const int32_t *bias, int32_t channels, int32_t count)
 {
-    for (int32_t n = 0; n < channels; n += 4) {
-        const int32_t *start = bias + n;
-        const int16_t *x = pairs;
-        for (int32_t left = count; left > 0; left -= RAOT_PAIR_ROW_BLOCK) {
-            const int32_t some = left < RAOT_PAIR_ROW_BLOCK ? left : RAOT_PAIR_ROW_BLOCK;
-            raot_pair_row_tile(sums, x, weights, start, some / 2);
-            weights += 4 * some;
-            x += 2 * some;
-            start = sums;
-        }
-        sums += 4;
+    const int32_t *start = bias;
+
+    for (int32_t left = channels > 0 ? count : 0; left > 0; left -= RAOT_PAIR_ROW_BLOCK) {
+        const int32_t some = left < RAOT_PAIR_ROW_BLOCK ? left : RAOT_PAIR_ROW_BLOCK;
+        raot_pair_row_tiles(sums, pairs, weights, start, (channels + 3) / 4, some / 2,
+                            8 * (count - some));
+        weights += 4 * some;
+        pairs += 2 * some;
+        start = sums;
     }
 }
 #else
