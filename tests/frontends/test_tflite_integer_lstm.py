@@ -179,6 +179,18 @@ def test_other_forms_are_refused(kind: Any, options: dict[str, Any], reason: str
         rx.load(layer(kind, 1, **options))
 
 
+def test_a_dynamic_batch_is_that_of_the_states() -> None:
+    model = layer(I8, 1, batch=2, signature=(-1, 5, 7))
+    with pytest.raises(rx.RelaxAotError, match="a batch as large as that of its states"):
+        rx.load(model)  # 1, which no bound changes
+    host = host_model(rx.compile(rx.load(model, bounds={"t0_0": (1, 4)}), board="host").built)
+    (run,) = runs_of(I8, (2, 5, 7), count=1)
+    right = run_all(rx.load(layer(I8, 1, batch=2)), [run])[0]
+    np.testing.assert_array_equal(host(t0=run)["t1"], right)
+    with pytest.raises(StatusError):
+        host(t0=run[:1])
+
+
 @pytest.mark.parametrize("kind", [I8, I16])
 def test_a_dynamic_number_of_steps(kind: Any) -> None:
     """Also none, after which the state is what it was."""

@@ -63,6 +63,9 @@ def integer_lstm(node: Node) -> Results:
     x = x if time_first else node.emit("transpose", x, perm=(1, 0, 2))
     steps, batch, width = x.type.shape
     units, cells = (node.arg(RECURRENT + OUTPUT).type.shape[axis] for axis in (1, 0))
+    for state in (h0, c0):
+        if state.type.rank == 2:
+            node.require_equal(batch, state.type.shape[0], "a batch as large as that of its states")
     h, c = node.reshape(h0, (batch, units)), node.reshape(c0, (batch, cells))
     _, start = node.single(node.tensor(STATE))
     h = _shifted(node, h, start)
