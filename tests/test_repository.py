@@ -122,12 +122,6 @@ def test_python_is_formatted() -> None:
 
 @pytest.mark.slow
 def test_types_are_right() -> None:
-    assert_passes(PROGRAMS / "mypy", "relax_aot")
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_types_of_tests_are_right() -> None:
     assert_passes(PROGRAMS / "mypy")
 
 
