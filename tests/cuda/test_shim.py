@@ -121,6 +121,18 @@ def test_a_fault_of_the_text_is_found(fault: str, shim: Shim) -> None:
     pytest.fail("the results are right")
 
 
+@pytest.mark.slow
+def test_undefined_behavior_is_told(tmp_path: Path) -> None:
+    printed = device_source("model", MODULE.kernels[:1], MODULE.bounds).text
+    found = re.search(r'^extern "C" [^{]* elements\(.*?^}\n', printed, re.M | re.S)
+    assert found
+    text = found[0].replace(" elements(", " elements_over(")
+    text = text.replace("{\n", "{\n    volatile int most = 2147483647;\n    most = most + 1;\n", 1)
+    shim = Shim(MODULE.kernels[:1], MODULE.bounds, tmp_path, {"_over": text})
+    with pytest.raises(ShimError, match="signed integer overflow"):
+        shim.run([next(jobs("elements", "_over"))])
+
+
 @pytest.mark.parametrize("fault", LOOP_FAULTS)
 def test_a_fault_of_the_loops_is_found(fault: str) -> None:
     text, old, new = LOOP_FAULTS[fault]
