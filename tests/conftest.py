@@ -177,6 +177,8 @@ def quick_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(shim, "FLAGS", unoptimized(shim.FLAGS))
     if gate:
         monkeypatch.setattr("relax_aot.verify.cuda.OPTIMIZED", ())
+        if path.parts[0] == "microkernels":
+            monkeypatch.setattr("tests.microkernels.calls.VECTORS", "-O0")
 
 
 @pytest.fixture

@@ -78,12 +78,21 @@ def headers() -> dict[str, bytes]:
     return {f"raot/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.h"))}
 
 
+VECTORS = "-O2"
+"""How code with instructions of this machine is optimized. In the gate it is not, which takes a
+quarter of the time: intrinsics say what is computed."""
+
+
 def in_process(kernels: Sequence[MicroKernel], flags: Sequence[str]) -> Called:
+    """What is compiled for this machine, with the instructions of the flags."""
+    level = VECTORS if flags else "-O2"
     files = {**headers(), "call.c": source(kernels).encode()}
     files |= {f"raot/{k.header}": k.source.encode() for k in kernels if k.source}
     ffi = cffi.FFI()
     ffi.cdef(f"{PROTOTYPE};")
-    library = ffi.dlopen(str(build_shared(files, (*STRICT_FLAGS, "-Wno-cast-align", *flags))))
+    library = ffi.dlopen(
+        str(build_shared(files, (*STRICT_FLAGS, "-Wno-cast-align", level, *flags)))
+    )
 
     def call(kernel: MicroKernel, samples: Sequence[Sample]) -> list[Arrays]:
         found = []

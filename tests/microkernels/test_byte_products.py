@@ -19,12 +19,12 @@ from tests.microkernels.samples import Array, Sample
 TILES = tuple(all_micro_kernels()[name] for name in ("raot_dot4_us", "raot_dot4_su"))
 WITHOUT_VNNI = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
 FLAGS = {
-    "sse2": ("-O2",),
-    "avx2": ("-O2", "-mavx2", "-mfma"),
-    "avx512bw": ("-O2", "-mavx2", "-mfma", *WITHOUT_VNNI),
-    "avx512_vnni": ("-O2", "-mavx2", "-mfma", *WITHOUT_VNNI, "-mavx512vnni"),
+    "sse2": (),
+    "avx2": ("-mavx2", "-mfma"),
+    "avx512bw": ("-mavx2", "-mfma", *WITHOUT_VNNI),
+    "avx512_vnni": ("-mavx2", "-mfma", *WITHOUT_VNNI, "-mavx512vnni"),
     "avx512vl avx512_vnni": (
-        "-O2", "-mavx2", "-mfma", "-mavx512vl", "-mavx512vnni", "-D__AVXVNNI__",
+        "-mavx2", "-mfma", "-mavx512vl", "-mavx512vnni", "-D__AVXVNNI__",
         "-D_mm256_dpbusd_avx_epi32=_mm256_dpbusd_epi32",
         "-D_mm256_dpwssd_avx_epi32=_mm256_dpwssd_epi32",
     ),

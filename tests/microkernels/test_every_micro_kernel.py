@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import zlib
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from platform import machine
 
@@ -21,7 +21,7 @@ from tests.microkernels.calls import Called, differences, emulated, in_process, 
 from tests.microkernels.samples import Sample, sample
 
 KERNELS = {name: kernel for name, kernel in all_micro_kernels().items() if not kernel.device}
-FLAGS = {"native": ("-O2", "-march=native"), "portable": ("-O2",)}
+FLAGS = {"native": ("-march=native",), "portable": ()}
 ARM = (*dot2.MICRO_KERNELS, *dot4.MICRO_KERNELS, *groups.MICRO_KERNELS)
 """Those whose C has a form for 64-bit Arm."""
 ROUNDED = ("convolve.h", "multiply_groups.h", "multiply_rows.h", "dot_groups.h", "dot_blocks.h",
@@ -43,7 +43,7 @@ void halves(int32_t rows, const struct raot_level *levels, const float *left,
 RUNS, EMULATED = 40, 15
 
 
-@lru_cache(maxsize=4)
+@cache
 def samples(name: str, count: int = RUNS) -> list[Sample]:
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     return [sample(KERNELS[name], rng) for _ in range(count)]
@@ -58,7 +58,7 @@ def test_descriptions_are_complete(name: str) -> None:
     assert {value.removesuffix("[1]") for value in kernel.values} <= operands
 
 
-@lru_cache(maxsize=1)
+@cache
 def host() -> dict[str, Called]:
     return {name: in_process(tuple(KERNELS.values()), flags) for name, flags in FLAGS.items()}
 
@@ -97,7 +97,7 @@ def test_c_on_arm_matrices(tmp_path: Path) -> None:
 def test_c_with_avx2_alone(strips: tuple[str, ...]) -> None:
     """Hosts with AVX-512 have another form of these. Strips of 32 steps end inside of groups."""
     kernels = (*groups.MICRO_KERNELS, *store.MICRO_KERNELS)
-    call = in_process(kernels, ("-O2", "-mavx2", "-mfma", *strips))
+    call = in_process(kernels, ("-mavx2", "-mfma", *strips))
     for kernel in kernels:
         assert not differences(kernel, samples(kernel.name, EMULATED), call)
 
@@ -106,7 +106,7 @@ def test_c_with_avx2_alone(strips: tuple[str, ...]) -> None:
 @pytest.mark.skipif(machine() != "x86_64", reason="instructions of x86-64")
 def test_stored_tiles_with_fma_alone() -> None:
     """Their sums are in memory, with the same bits."""
-    call = in_process(store.MICRO_KERNELS, ("-O2", "-mfma"))
+    call = in_process(store.MICRO_KERNELS, ("-mfma",))
     for kernel in store.MICRO_KERNELS:
         assert not differences(kernel, samples(kernel.name), call)
 
@@ -117,7 +117,7 @@ def test_c_with_avx512_that_has_no_products_of_bytes() -> None:
     """Such as Skylake: sums of floats are vectors of 512 bits, those of integers of 256."""
     if "avx512dq" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX-512")
-    call = in_process(ARM, ("-O2", "-march=skylake-avx512"))
+    call = in_process(ARM, ("-march=skylake-avx512",))
     for kernel in ARM:
         assert not differences(kernel, samples(kernel.name, EMULATED), call)
 
@@ -128,7 +128,7 @@ def test_c_with_avx512_that_has_no_products_of_bytes() -> None:
 def test_decoded_weights_of_this_machine(form: tuple[str, ...]) -> None:
     """With AVX-512, the processor decides whether weights for more than six rows are decoded in
     registers or in strips."""
-    call = in_process(groups.FLOAT_PRODUCTS, ("-O2", "-march=native", *form))
+    call = in_process(groups.FLOAT_PRODUCTS, ("-march=native", *form))
     for kernel in groups.FLOAT_PRODUCTS:
         assert not differences(kernel, samples(kernel.name), call)
 
