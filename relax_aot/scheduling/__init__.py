@@ -56,6 +56,7 @@ from relax_aot.scheduling.passes import (
     quantized_lines,
     range_lines,
     register_blocks,
+    rescaled_rows,
     rounding,
     row_blocks,
     row_pairs,
@@ -124,6 +125,7 @@ def schedule(
     module = partial_sums.run(fractions.run(module, target), target)
     module = column_lanes.run(module, target)
     module = function_strips.run(state_rows.run(module, target), target)
+    module = rescaled_rows.run(module, target)
     module = index_scans.run(module, target)
     module = float_lines.run(byte_strips.run(module, target), target)
     module = transposes.run(module, target)

@@ -42,12 +42,12 @@ class Target:
     of half precision have tiles of floats.
     `functions`: elements of a strip for which micro-kernels compute elementary functions (0:
     loops compute them), `gates`: the same for gates, 1 where only rows are computed so, `fixed`:
-    for those of integers, `sigmoids`: for sigmoid where the others are loops. `softmax`: one
-    computes whole rows. `scans`: micro-kernels check contiguous indices. `quotients`: they quantize
-    rows by a division. `byte_rows`: they multiply rows of bytes by bytes that are computed too,
-    `wide_rows`: rows of 16-bit integers. `stores`: they begin the sums of tiles of floats and store
-    the results. Rows of an image that are read at places of a table are expanded in `expands` bytes
-    at most (0: none).
+    for those of integers, `sigmoids`: for sigmoid where the others are loops. `rescales`: they
+    rescale rows of sums of gates. `softmax`: one computes whole rows. `scans`: micro-kernels check
+    contiguous indices. `quotients`: they quantize rows by a division. `byte_rows`: they multiply
+    rows of bytes by bytes that are computed too, `wide_rows`: rows of 16-bit integers. `stores`:
+    they begin the sums of tiles of floats and store the results. Rows of an image that are read at
+    places of a table are expanded in `expands` bytes at most (0: none).
     `channels_last`: images of bytes between kernels have this layout, those of floats with at least
     `float_channels` (0: none). `transposes`: micro-kernels transpose floats. A row of scores that
     may take more than `score_row` bytes is computed in blocks of `score_block` keys.
@@ -86,6 +86,7 @@ class Target:
     functions: int = 0
     gates: int = 0
     fixed: int = 0
+    rescales: bool = False
     sigmoids: int = 0
     softmax: bool = False
     scans: bool = False

@@ -27,6 +27,7 @@ TARGET = replace(
     functions=32,
     gates=32,
     fixed=32,
+    rescales=True,
     sigmoids=0,
     softmax=False,
     scans=True,
