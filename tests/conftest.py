@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Generator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,9 @@ SAMPLED = {
     "verify": 7,
 }
 
+# By far the longest test of the gate: another process has nothing to do if it comes last.
+FIRST = "tests/test_repository.py::test_types_are_right"
+
 # 15,000 tests live as long as the process: searching them for garbage after each 700 objects would
 # take a tenth of all time.
 gc.set_threshold(100_000, 20, 20)
@@ -214,13 +218,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     whole = [config.rootpath / one for one in config.args] == [ROOT / "tests"]
     if not whole or config.getoption("keyword"):
         return
+    items.sort(key=lambda item: item.nodeid != FIRST)
     cases = Counter[str]()
     for item in items:
-        inside = item.path.is_relative_to(ROOT / "tests") and hasattr(item, "callspec")
-        if not inside or item.get_closest_marker("long"):
+        if not hasattr(item, "callspec") or item.get_closest_marker("long"):
             continue
         test = item.nodeid.partition("[")[0]
-        if cases[test] % sampled(item.path.relative_to(ROOT / "tests")):
+        if cases[test] % sampled(item.path):
             item.add_marker("long")
             item.add_marker("slow")
         cases[test] += 1
@@ -232,8 +236,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def sampled(path: Path) -> int:
-    """One case in how many of a test in the file `path` is in the gate."""
+@cache
+def sampled(file: Path) -> int:
+    """One case in how many of a test in the file is in the gate."""
+    if not file.is_relative_to(ROOT / "tests"):
+        return 1
+    path = file.relative_to(ROOT / "tests")
     own = (one.as_posix() for one in (path, path.parent))
     return next((SAMPLED[one] for one in own if one in SAMPLED), 1)
 
