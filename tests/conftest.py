@@ -77,7 +77,8 @@ def unoptimized(flags: Sequence[str]) -> tuple[str, ...]:
     return tuple("-O0" if flag == "-O1" else flag for flag in flags)
 
 
-SANITIZE_FLAGS = unoptimized(host.SANITIZE_FLAGS)
+# Nor messages of undefined behavior, which take a quarter of it: the program just ends.
+SANITIZE_FLAGS = (*unoptimized(host.SANITIZE_FLAGS), "-fsanitize-undefined-trap-on-error")
 
 # Folders and files whose tests take long, as they have many cases of one kind. The gate runs one
 # case in so many of each test with parameters, beginning with the first; `make test-all` runs all.
