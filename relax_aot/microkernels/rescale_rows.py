@@ -7,7 +7,7 @@ from relax_aot.microkernels._describe import micro_kernels
 
 MICRO_KERNELS = micro_kernels(
     "rescale_rows.h",
-    """count 0..~19, factor 1073741824..2147483647, shift 1..~20, %sums -1000000000..1000000000
+    """count 0..~19, factor 1073741824..2147483647, shift 1..~20, %sums -2147483648..2147483647
     kernel @raot_rescale_add_s16(%sums: i32[count], %added: i16[count]) -> (%out: i16[count]) {
       for i in 0..count {
         local wide: i64 = (i64(%sums[i]) * i64(index(factor)))

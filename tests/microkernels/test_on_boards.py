@@ -63,6 +63,7 @@ BOARDS = {
                    *rows.MICRO_KERNELS, *byte_rows.MICRO_KERNELS, *multiply_half.MICRO_KERNELS,
                    *lines.MICRO_KERNELS, *byte_peaks.MICRO_KERNELS,
                    *state_rows.MICRO_KERNELS, *fixed_gates.MICRO_KERNELS,
+                   *rescale_rows.MICRO_KERNELS,
                    *(k for k in mve.MICRO_KERNELS if k.header == "quantize_lines.h")),
     "mps2-an500": (*softmax.MICRO_KERNELS, *rows.MICRO_KERNELS, *lines.MICRO_KERNELS,
                    *(k for k in functions.MICRO_KERNELS

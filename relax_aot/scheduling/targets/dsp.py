@@ -19,6 +19,7 @@ TARGET = replace(
     parts="_s16",
     gates=1,
     fixed=32,
+    rescales=True,
     quotients=True,
     byte_rows=True,
     wide_rows=True,
