@@ -300,6 +300,7 @@ SUBJECTS = {
             ("f16", "k, j", ", weights by rows", "m", "c"),
             ("bf16", "k, j", ", weights by rows", "m", "c"),
             ("f16", "j, k", "", "m", "768"),
+            *(("f16", "j, k", "", "4*m", columns) for columns in ("50", "96", "768")),
             ("f16", "k, j", ", weights by rows", "m", "768"),
             ("f16", "k, j", ", weights by rows", "768", "c"),
         )

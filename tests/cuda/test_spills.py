@@ -194,6 +194,10 @@ def product_text(kind: str, depth: str, columns: str, *, transposed: bool) -> st
     [
         ("24", "50"),
         *(
+            pytest.param("4*m", columns, marks=pytest.mark.slow)
+            for columns in ("50", "96", "200", "768")
+        ),
+        *(
             pytest.param(depth, columns, marks=pytest.mark.long)
             for depth in ("8", "16", "24", "40", "72", "100", "136", "770", "m")
             for columns in ("768", "c")

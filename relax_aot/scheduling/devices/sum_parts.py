@@ -86,11 +86,12 @@ def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     """The sides, of which one keeps no addresses from one half to the other where registers do not
     hold them: the left one where those of the right one differ from step to step, the right one
     where vectors are short and many in rounds of two parts, or where a thread copies more than a
-    few, and the last part is no whole one or steps are neighbors in this factor alone. Few
-    neighbors copy vectors of 8 bytes of a line, or shorter ones of the left factor where the lines
-    of the other one are neighbors: a thread has more of them in one line, which takes fewer
-    addresses. Of bytes, the right one keeps none. `copies`: vectors of both factors that a thread
-    copies."""
+    few, and the last part is no whole one or steps are neighbors in this factor alone. None keeps
+    any where steps are neighbors in both, of no known number, and lines of a known one: their ends
+    take registers, and a thread has several vectors of a line then. Few neighbors copy vectors of 8
+    bytes of a line, or shorter ones of the left factor where the lines of the other one are
+    neighbors: a thread has more of them in one line, which takes fewer addresses. Of bytes, the
+    right one keeps none. `copies`: vectors of both factors that a thread copies."""
     left, right = sides
     steps = left.product.steps
     short, many = min(left.vector, right.vector) < left.width, copies >= MOST_STEADY
@@ -100,14 +101,18 @@ def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     ends = known and total.constant > UNROLLED * left.steps and total.constant % left.steps != 0
     crowded = copies > MOST_COPIES and not short and (ends or (right.rows and not left.rows))
     least = left.rows and not right.rows and left.vector <= 4
+    fixed = any(extent(side.loops).is_constant for side in sides) and not known
+    none = fixed and left.rows and right.rows and copies > MOST_COPIES and round_of(sides) == 2
+    left, right = (replace(side, few_lines=side.few_lines or none) for side in sides)
     left, right = (
         replace(side, steady=True, sector=side.sector // 2)
         if side.rows and (side.vector == 4 or (least and side is left))
         else replace(side, steady=True)
         for side in (left, right)
     )
-    kept = step is not None and step.is_constant
-    kept_right = left.kind.is_half and not (crowded or (short and many and round_of(sides) == 2))
+    kept = step is not None and step.is_constant and not none
+    crowded = crowded or none or (short and many and round_of(sides) == 2)
+    kept_right = left.kind.is_half and not crowded
     return replace(left, kept=kept), replace(right, kept=kept_right)
 
 
