@@ -87,6 +87,7 @@ def test_the_folder_holds_the_headers_that_are_included_and_no_others(
     assert {Path(path).name for path in here} <= named
 
 
+@pytest.mark.long  # the gate builds an installed project in tests/project/test_packaging.py
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gesture", "silero"])
 def test_cmake_builds_a_program_that_runs(name: str, tmp_path: Path) -> None:
