@@ -61,7 +61,7 @@ QUICK = (
 )  # fmt: skip
 # The gate builds these folders likewise, except for some files. `make test-all` builds them as
 # they are shipped.
-QUICK_IN_THE_GATE = ("cuda", "end_to_end")
+QUICK_IN_THE_GATE = ("cli", "cuda", "end_to_end", "report")
 # The same, but with the vectors of this machine, which these tests are about.
 VECTORS_IN_THE_GATE = ("scheduling",)
 AS_SHIPPED = ("end_to_end/test_equal.py", "end_to_end/test_projects.py")
