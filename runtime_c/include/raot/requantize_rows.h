@@ -141,6 +141,46 @@ struct raot_rows {
 RAOT_ROWS_RUNS(nearest, RAOT_ROWS_SMMLA, )
 RAOT_ROWS_RUNS(above, RAOT_ROWS_SMMLAR, RAOT_ROWS_NORMAL)
 RAOT_ROWS_RUNS(twice, RAOT_ROWS_LOWERED, RAOT_ROWS_NORMAL)
+
+/*
+ * Rows of one sum, as those of a fully connected layer.
+ *
+ *     r0, r1, r2          next result, sum and multiplier
+ *     lr                  next shift, or the least shift to the right
+ *     r3, r4, r7, r10     multiplier, sum, what is added, shift
+ *     r5, r6, r8, r11     steps: channel_step, sum_bytes, scale_step in bytes; zero
+ *     r12                 remaining rows
+ *
+ *     [sp]                saved registers
+ *     [sp, #32]           arguments: rows, sizes
+ */
+/* clang-format off */
+#define RAOT_ROWS_ONE(SCALE, LEAST) \
+    "sub r7, r10, #1\n cmp r7, #20\n bhs 6f\n" LEAST \
+    "ldr r4, [r1]\n add r1, r6\n lsl r7, r11, r7\n" SCALE("r4") RAOT_ROWS_SHIFTED("r4") \
+    "strb r4, [r0]\n add r0, r5\n subs r12, #1\n"
+#define RAOT_ROWS_ONES(FORM, SCALE, LEAST) \
+    RAOT_NAKED static int32_t raot_rows_##FORM##_single( \
+        RAOT_ARGUMENT int8_t *out, RAOT_ARGUMENT const int32_t *sums, \
+        RAOT_ARGUMENT const int32_t *scales, RAOT_ARGUMENT const int8_t *shifts, \
+        RAOT_ARGUMENT int32_t rows, RAOT_ARGUMENT const struct raot_rows *sizes) \
+    { \
+        __asm volatile( \
+            "push {r4-r8, r10, r11, lr}\n mov lr, r3\n" \
+            "ldrd r12, r4, [sp, #32]\n ldr r5, [r4, #4]\n ldrd r6, r8, [r4, #12]\n" \
+            "ldrd r11, r4, [r4, #20]\n cmp lr, #0\n bne 2f\n mov lr, r4\n" \
+            "1: ldr r3, [r2]\n add r2, r2, r8, lsl #2\n add r10, lr, r3, lsr #30\n" \
+            "bic r3, r3, #0xC0000000\n orr r3, r3, #0x40000000\n" \
+            RAOT_ROWS_ONE(SCALE, LEAST) "bgt 1b\n b 6f\n" \
+            "2: ldrsb r10, [lr]\n add lr, r8\n ldr r3, [r2]\n add r2, r2, r8, lsl #2\n" \
+            "rsb r10, r10, #0\n" \
+            RAOT_ROWS_ONE(SCALE, LEAST) "bgt 2b\n" \
+            "6: mov r0, r12\n pop {r4-r8, r10, r11, pc}\n"); \
+    }
+/* clang-format on */
+RAOT_ROWS_ONES(nearest, RAOT_ROWS_SMMLA, )
+RAOT_ROWS_ONES(above, RAOT_ROWS_SMMLAR, RAOT_ROWS_NORMAL)
+RAOT_ROWS_ONES(twice, RAOT_ROWS_LOWERED, RAOT_ROWS_NORMAL)
 #else
 #define RAOT_ROWS_RUNS(FORM, LEAST)                                                               \
     static inline int32_t raot_rows_##FORM##_strided(int8_t *out, const int32_t *sums,            \
@@ -168,6 +208,12 @@ RAOT_ROWS_RUNS(twice, RAOT_ROWS_LOWERED, RAOT_ROWS_NORMAL)
     static inline int32_t raot_rows_##FORM##_contiguous(                                          \
         int8_t *out, const int32_t *sums, const int32_t *scales, const int8_t *shifts,            \
         int32_t rows, const struct raot_rows *sizes)                                              \
+    {                                                                                             \
+        return raot_rows_##FORM##_strided(out, sums, scales, shifts, rows, sizes);                \
+    }                                                                                             \
+    static inline int32_t raot_rows_##FORM##_single(int8_t *out, const int32_t *sums,             \
+                                                    const int32_t *scales, const int8_t *shifts,  \
+                                                    int32_t rows, const struct raot_rows *sizes)  \
     {                                                                                             \
         return raot_rows_##FORM##_strided(out, sums, scales, shifts, rows, sizes);                \
     }
@@ -262,9 +308,10 @@ RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_strided, "usat", RAOT_ROWS_STRIDED, RAOT_RO
         const int32_t *const from = sums + n * sum_step;                                          \
         const int32_t *const by = scales + n * scale_step;                                        \
         const int8_t *const downs = raot_rows_from(shifts, n * scale_step);                       \
-        n = channels - (step == 1                                                                 \
-                            ? raot_rows_##FORM##_contiguous(first, from, by, downs, rows, &sizes) \
-                            : raot_rows_##FORM##_strided(first, from, by, downs, rows, &sizes));  \
+        n = channels -                                                                            \
+            (positions == 1 ? raot_rows_##FORM##_single(first, from, by, downs, rows, &sizes)     \
+             : step == 1    ? raot_rows_##FORM##_contiguous(first, from, by, downs, rows, &sizes) \
+                            : raot_rows_##FORM##_strided(first, from, by, downs, rows, &sizes));     \
         if (n == channels) {                                                                      \
             break;                                                                                \
         }                                                                                         \
