@@ -73,6 +73,27 @@ MICRO_KERNELS = (
         struct="raot_qadd",
     ),
     *micro_kernels(
+        "requantize.h",
+        """rows 1..~4, columns 1..~40, out_step columns.., a_step columns.., b_step columns..,
+        a_factor ~-32768 | -3 | 31586 | 32767, b_factor ~-32768 | -3 | 4303 | 32767,
+        offset ~-8388608 | -7 | 0 | 8388608,
+        a_low ~-32768 | -17350 | 32767, b_low ~-32768 | 18126 | 32767,
+        offset_low ~-32768 | 0 | 32767, shift 1..~17
+        kernel @raot_qadd_wide_s8(
+          %a: i8[span(rows * a_step, columns * 1)], %b: i8[span(rows * b_step, columns * 1)]
+        ) -> (%out: i8[span(rows * out_step, columns * 1)]) {
+          for r in 0..rows, c in 0..columns {
+            local low: i32 = (i32(index(offset_low)) +
+              (i32(%a[r * a_step + c]) * i32(index(a_low))))
+            low = (low + (i32(%b[r * b_step + c]) * i32(index(b_low))))
+            local sum: i32 = (i32(index(offset)) + (i32(%a[r * a_step + c]) * i32(index(a_factor))))
+            sum = ((sum + (i32(%b[r * b_step + c]) * i32(index(b_factor)))) + (low >> 16:i32))
+            %out[r * out_step + c] = cast((sum >> i32(index(shift))), i8, saturate)
+          }
+        }""",
+        struct="raot_qadd_wide",
+    ),
+    *micro_kernels(
         WINDOWS,
         """groups 1..~5, depth 1..~150, positions 1..~5, row_step 0..~depth + 4
         kernel @raot_multiply_nhwc_s8(

@@ -68,6 +68,9 @@ def clamped(value: Expr, to: DType, limits: Sequence[int]) -> Expr:
 
 # qadd
 
+HALF = 16
+"""Bits of the lower parts of weights whose sums need 64 bits."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sum:
@@ -101,16 +104,41 @@ def _sum_dtype(x: TensorType, y: TensorType, left: int, right: int, offset: int)
 
 
 def _sum_lower(attrs: Sum, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) -> None:
-    wide = _sum_dtype(x.type, y.type, *map(plain, (attrs.left, attrs.right, attrs.offset)))
+    numbers = tuple(map(plain, (attrs.left, attrs.right, attrs.offset)))
+    wide = _sum_dtype(x.type, y.type, *numbers)
     assert wide is not None
+    halves = _halves(x.type, y.type, numbers, attrs.shift) if wide is DType.I64 else None
     with k.loops(*z.shape) as at:
-        parts = [
-            binary("*", Cast(Cast(b[spread(at, b.shape)], DType.I32), wide), Lit(weight, wide))
-            for b, weight in ((x, attrs.left), (y, attrs.right))
-        ]
-        total = binary("+", binary("+", parts[0], parts[1]), Lit(attrs.offset, wide))
-        whole = Cast(binary(">>", total, attrs.shift), DType.I32, "saturate")
+        codes = [Cast(b[spread(at, b.shape)], DType.I32) for b in (x, y)]
+
+        def total(numbers: Sequence[int], dtype: DType) -> Expr:
+            left, right, offset = (Lit(number, dtype) for number in numbers)
+            a, b = codes if dtype is DType.I32 else [Cast(code, dtype) for code in codes]
+            return binary("+", binary("+", binary("*", a, left), binary("*", b, right)), offset)
+
+        if halves is None:
+            whole: Expr = binary(">>", total(numbers, wide), attrs.shift)
+        else:
+            high, low = (total(part, DType.I32) for part in halves)
+            whole = binary("+", high, binary(">>", low, HALF))
+            whole = binary(">>", whole, attrs.shift - HALF)
+        if wide is DType.I64 and halves is None:
+            whole = Cast(whole, DType.I32, "saturate")
         k.store(z[at], clamped(whole, attrs.to, attrs.limits))
+
+
+def _halves(
+    x: TensorType, y: TensorType, numbers: Sequence[int], shift: int
+) -> tuple[list[int], list[int]] | None:
+    """The numbers divided by 2^16 and what remains, where sums with either fit 32 bits. The first
+    sum and 2^-16 of the second one, rounded down, are the sum of 64 bits shifted by 16."""
+    low = [(number + (1 << 15)) % (1 << HALF) - (1 << 15) for number in numbers]
+    high = [(number - rest) >> HALF for number, rest in zip(numbers, low, strict=True)]
+    left, right, offset = high
+    # The second sum is below 2^24 in magnitude.
+    carried = [[left, right, offset + carry] for carry in (-256, 0, 256)]
+    fits = all(_sum_dtype(x, y, *part) is DType.I32 for part in (low, *carried))
+    return (high, low) if fits and shift >= HALF else None
 
 
 def _sum_reference(attrs: Sum, x: Array, y: Array) -> Array:

@@ -259,30 +259,40 @@ def direct_store(rest: Weighted) -> Store | None:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedAdd:
-    """(staged * factor + other * other_factor + offset) >> shift, saturated to int8."""
+    """(staged * a_factor + other * b_factor + offset) >> shift, saturated to int8. Numbers of the
+    form `wide` have 16 bits more: (staged * a_low + other * b_low + offset_low) >> 16 is added
+    before the shift."""
 
     store: Store
     other: Load
-    factor: int
-    other_factor: int
-    offset: int
-    shift: int
+    numbers: Mapping[str, int]
+
+    @property
+    def kernel(self) -> str:
+        return "raot_qadd_wide_s8" if "a_low" in self.numbers else "raot_qadd_s8"
 
 
 def quantized_add(rest: Weighted) -> QuantizedAdd | None:
     """The addition of another quantized value to the 8-bit value."""
-    store = rest.store
-    a, b, offset = (Local(name, DType.I32) for name in ("a", "b", "offset"))
     own, other = (Cast(Local(name, DType.I8), DType.I32) for name in ("own", "other"))
-    total = binary(">>", own * a + other * b + offset, SHIFT)
-    pattern = Cast(total, DType.I8, "saturate")
-    found = matched(pattern, store.value, {"own": STAGED[DType.I8]}) if store else None
-    if store is None or found is None or not isinstance(found["other"], Load):
-        return None
-    numbers = [number_of(found[name]) for name in ("a", "b", "offset", "shift")]
-    known = [number for number in numbers if number is not None]
-    fits = len(known) == len(numbers) and 0 < known[-1] < 32
-    return QuantizedAdd(store, found["other"], *known) if fits else None
+
+    def total(*names: str) -> Expr:
+        a, b, offset = (Local(name, DType.I32) for name in names)
+        return own * a + other * b + offset
+
+    narrow = total("a_factor", "b_factor", "offset")
+    lower = binary(">>", total("a_low", "b_low", "offset_low"), 16)
+    store, staged = rest.store, {"own": STAGED[DType.I8]}
+    for sums in (narrow, binary("+", narrow, lower)):
+        pattern = Cast(binary(">>", sums, SHIFT), DType.I8, "saturate")
+        found = matched(pattern, store.value, staged) if store else None
+        if store is None or found is None or not isinstance(found["other"], Load):
+            continue
+        numbers = {name: number_of(x) for name, x in found.items() if name not in ("own", "other")}
+        known = {name: number for name, number in numbers.items() if number is not None}
+        fits = len(known) == len(numbers) and 0 < known["shift"] < 32
+        return QuantizedAdd(store, found["other"], known) if fits else None
+    return None
 
 
 # Tables of multipliers and shifts

@@ -45,13 +45,17 @@ class Tile:
             return {**self.fixed, positions[-1].variable: position}
         return position_at(w, self.found, position)
 
-    def finish(self, w: Writer, found: Weighted, value: Callable[[Dim, Dim], Load]) -> None:
-        """The statements that follow each sum; `value`: of a channel at a position."""
-        with w.range("p", self.count) as p:
-            at = self.at(w, p)
-            with w.range(found.own, found.channels) as channel:
-                at = {**at, found.own: channel}
-                w.finish(found.after, found.sum, value(channel, p), at)
+    def finish(
+        self, w: Writer, found: Weighted, value: Callable[[Dim, Dim], Load], *, rows: bool = False
+    ) -> None:
+        """The statements that follow each sum; `value`: of a channel at a position. `rows`: the
+        positions of a channel are contiguous, so their loop is the inner one."""
+        extents = (("p", self.count), (found.own, Dim.of(found.channels)))
+        with ExitStack() as loops:
+            inner = extents[::-1] if rows else extents
+            index = {name: loops.enter_context(w.range(name, extent)) for name, extent in inner}
+            at = {**self.at(w, index["p"]), found.own: index[found.own]}
+            w.finish(found.after, found.sum, value(index[found.own], index["p"]), at)
 
 
 @contextmanager

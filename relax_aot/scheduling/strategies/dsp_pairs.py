@@ -342,8 +342,7 @@ class _Pairs:
             Load(place.buffer, tuple(dim.substitute(at) for dim in place.index)) for place in places
         )
         self.w.micro(
-            "raot_qadd_s8", out=target, a=staged, b=read, a_factor=added.factor,
-            b_factor=added.other_factor, offset=added.offset, shift=added.shift, rows=rows,
+            added.kernel, out=target, a=staged, b=read, **added.numbers, rows=rows,
             columns=columns, out_step=out, a_step=staged.shape[1], b_step=other,
         )  # fmt: skip
         return True

@@ -312,7 +312,7 @@ class _Pairs:
             extents, steps = (Dim.of(channels), tile.count), (apart, moves[1])
             copy_lines(w, moved(store, at), staged_at(ZERO), extents, steps)
         elif not _add_quantized(self, staged, at, tile.count, by_position=by_position):
-            tile.finish(w, rest, staged_at)
+            tile.finish(w, rest, staged_at, rows=not by_position)
 
 
 def _add_quantized(
@@ -320,7 +320,7 @@ def _add_quantized(
 ) -> bool:
     """Adds another quantized value to the staged ones, as the result."""
     found, added = p.found, quantized_add(p.rest)
-    if added is None or not p.last or p.phases > 1:
+    if added is None or not p.last or (p.phases > 1 and not by_position):
         return False
     places, channels = (added.store, added.other), Dim.of(found.channels)
     names = (p.last, found.own) if by_position else (found.own, p.last)
@@ -329,14 +329,15 @@ def _add_quantized(
         return False
     if p.joint and not found.joined(*places):
         return False
+    out, other = out * p.phases, other * p.phases
     sizes: tuple[Dim, ...] = (count, channels, out, channels, other)
     if not by_position:
         sizes = (channels, count, out, Dim.of(p.size), other)
     elif out == channels == other:
         sizes = (ONE, count * channels, ZERO, ZERO, ZERO)
     p.w.micro(
-        "raot_qadd_s8", out=moved(added.store, at), a=staged, b=moved(added.other, at),
-        a_factor=added.factor, b_factor=added.other_factor, offset=added.offset, shift=added.shift,
+        added.kernel, out=moved(added.store, at), a=staged, b=moved(added.other, at),
+        **added.numbers,
         **dict(zip(("rows", "columns", "out_step", "a_step", "b_step"), sizes, strict=True)),
     )  # fmt: skip
     return True

@@ -17,6 +17,7 @@
 
 #include "assembly.h"
 #include "convert.h"
+#include "dsp.h"
 #include "mve.h"
 
 #if defined(RAOT_MVE)
@@ -205,6 +206,120 @@ struct raot_qadd {
     int32_t offset;
     int32_t shift;
 };
+
+/* Sizes of the function below, by name. */
+struct raot_qadd_wide {
+    int32_t rows;
+    int32_t columns;
+    int32_t out_step;
+    int32_t a_step;
+    int32_t b_step;
+    int32_t a_factor;
+    int32_t b_factor;
+    int32_t offset;
+    int32_t a_low;
+    int32_t b_low;
+    int32_t offset_low;
+    int32_t shift;
+};
+
+#if defined(RAOT_DSP) && !defined(RAOT_MVE)
+static inline int raot_qadd_is_half(int32_t number)
+{
+    return number >= INT16_MIN && number <= INT16_MAX;
+}
+
+/* Two numbers in a word. */
+static inline int16x2_t raot_qadd_halves(int32_t low, int32_t high)
+{
+    return (int16x2_t)(((uint32_t)low & 0xFFFFu) | (uint32_t)high << 16);
+}
+
+/* The upper halves of two words. */
+static inline int16x2_t raot_qadd_upper(int16x2_t low, int16x2_t high)
+{
+    return (int16x2_t)((uint32_t)low >> 16 | ((uint32_t)high & 0xFFFF0000u));
+}
+
+/* One result, of a pair of bytes. */
+static inline int8_t raot_qadd_pair(int16x2_t pair, int16x2_t factors, int16x2_t lows,
+                                    const struct raot_qadd_wide by)
+{
+    const int32_t low = raot_dsp_dot(pair, lows, by.offset_low);
+    const int32_t sum = raot_dsp_dot(pair, factors, by.offset);
+
+    return raot_clamp_i8((sum + (low >> 16)) >> by.shift);
+}
+
+/* The first `columns` of a row, a multiple of four: bytes of `a` and `b` are multiplied together.
+ * Factors have 16 bits. */
+static inline void raot_qadd_pairs(int8_t *out, const int8_t *a, const int8_t *b, int32_t columns,
+                                   const struct raot_qadd_wide by)
+{
+    const int16x2_t factors = raot_qadd_halves(by.a_factor, by.b_factor);
+    const int16x2_t lows = raot_qadd_halves(by.a_low, by.b_low);
+
+    for (int32_t c = 0; c < columns; c += 4) {
+        const uint32_t x = raot_dsp_load(a + c);
+        const uint32_t y = raot_dsp_load(b + c);
+        const int16x2_t even[2] = {raot_dsp_even_s8(x), raot_dsp_even_s8(y)};
+        const int16x2_t odd[2] = {raot_dsp_odd_s8(x), raot_dsp_odd_s8(y)};
+        out[c] = raot_qadd_pair(raot_qadd_halves(even[0], even[1]), factors, lows, by);
+        out[c + 1] = raot_qadd_pair(raot_qadd_halves(odd[0], odd[1]), factors, lows, by);
+        out[c + 2] = raot_qadd_pair(raot_qadd_upper(even[0], even[1]), factors, lows, by);
+        out[c + 3] = raot_qadd_pair(raot_qadd_upper(odd[0], odd[1]), factors, lows, by);
+    }
+}
+#endif
+
+/*
+ * The same with numbers of 16 bits more, in two parts: (a * a_low + b * b_low + offset_low) >> 16
+ * is added before the shift.
+ */
+__attribute__((noinline, unused)) static void
+raot_qadd_wide_s8(int8_t *out, const int8_t *a, const int8_t *b, const struct raot_qadd_wide *sizes)
+{
+    const struct raot_qadd_wide by = *sizes;
+#if defined(RAOT_DSP) && !defined(RAOT_MVE)
+    const int halves = raot_qadd_is_half(by.a_factor) && raot_qadd_is_half(by.b_factor) &&
+                       raot_qadd_is_half(by.a_low) && raot_qadd_is_half(by.b_low);
+#endif
+
+    /*@ loop unroll 4096; */
+    for (int32_t r = 0; r < by.rows; r++) {
+#if defined(RAOT_MVE)
+        for (int32_t c = 0; c < by.columns; c += 4) {
+            const mve_pred16_t some = vctp32q((uint32_t)(by.columns - c));
+            const int32x4_t x = vldrbq_z_s32(a + c, some);
+            const int32x4_t y = vldrbq_z_s32(b + c, some);
+            const int32x4_t low = vmlaq_n_s32(vmulq_n_s32(x, by.a_low), y, by.b_low);
+            int32x4_t sum = vmlaq_n_s32(vmulq_n_s32(x, by.a_factor), y, by.b_factor);
+            sum = vaddq_s32(sum, vshrq_n_s32(vaddq_n_s32(low, by.offset_low), 16));
+            sum = vshlq_r_s32(vaddq_n_s32(sum, by.offset), -by.shift);
+            const int16x8_t half = vqmovnbq_s32(vreinterpretq_s16_s32(sum), sum);
+            const int8x16_t byte = vqmovnbq_s16(vreinterpretq_s8_s16(half), half);
+            vstrbq_p_s32(out + c, vreinterpretq_s32_s8(byte), some);
+        }
+#else
+        int32_t c = 0;
+#if defined(RAOT_DSP) && !defined(RAOT_MVE)
+        if (halves != 0) {
+            c = by.columns / 4 * 4;
+            raot_qadd_pairs(out, a, b, c, by);
+        }
+#endif
+        for (; c < by.columns; c++) {
+            const int32_t low = a[c] * by.a_low + b[c] * by.b_low + by.offset_low;
+            const uint32_t sum = (uint32_t)a[c] * (uint32_t)by.a_factor +
+                                 (uint32_t)b[c] * (uint32_t)by.b_factor + (uint32_t)by.offset;
+            out[c] = raot_clamp_i8((int32_t)(sum + (uint32_t)(low >> 16)) >> by.shift);
+        }
+#endif
+        out += by.out_step;
+        a += by.a_step;
+        b += by.b_step;
+    }
+}
 
 #define raot_qadd_s8(out, a, b, sizes)                                                            \
     raot_qadd_s8_unpacked(out, a, b, (sizes)->rows, (sizes)->columns, (sizes)->out_step,          \
