@@ -47,6 +47,7 @@ from relax_aot.scheduling.passes import (
     function_strips,
     half_sums,
     index_scans,
+    lookups,
     narrow_constants,
     online_softmax,
     ordered_sums,
@@ -127,6 +128,7 @@ def schedule(
     module = function_strips.run(state_rows.run(module, target), target)
     module = rescaled_rows.run(module, target)
     module = index_scans.run(module, target)
+    module = lookups.run(module, target)
     module = float_lines.run(byte_strips.run(module, target), target)
     module = transposes.run(module, target)
     module = register_blocks.run(module, target, work)

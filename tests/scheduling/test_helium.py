@@ -107,6 +107,50 @@ def test_innermost_loops_of_shared_models_are_vectors(
     )
 
 
+def residual_net(seed: int) -> Project:
+    """Dilated convolutions with sums of two images, whose weights may need more than 32 bits, a
+    function by a table, and two images as one with their scales changed."""
+    text = """
+        a = Conv <kernel_shape = [3], pads = [1, 1]> (x, wa, ba)
+        l = LeakyRelu <alpha = 0.1> (a)
+        c = Conv <kernel_shape = [3], pads = [2, 2], dilations = [2]> (l, wc, bc)
+        s = Add (l, c)
+        r = Relu (s)
+        d = Conv <kernel_shape = [1]> (r, wd, bd)
+        t = Add (d, r)
+        both = Concat <axis = 1> (t, l)
+        y = Conv <kernel_shape = [1]> (both, we, be)"""
+    shapes = {"wa": (24, 8, 3), "ba": (24,), "wc": (24, 24, 3), "bc": (24,), "wd": (24, 24, 1),
+              "bd": (24,), "we": (16, 48, 1), "be": (16,)}  # fmt: skip
+    weights = random_weights(np.random.default_rng(seed), **shapes)
+    model = model_of("residual (float[1, 8, n] x) => (float[1, 16, n] y)", text, weights)
+    samples = np.random.default_rng(seed + 1).normal(size=(1, 8, 60)).astype(np.float32)
+    options = driver.Options(
+        bounds={"n": (1, max(LENGTHS))}, quantize=Choice("int8"), calibrate={"x": samples}
+    )
+    return driver.compile_model(model, BOARD, options)
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_sums_and_tables_are_vectors(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(4)
+    samples = [{"x": rng.normal(size=(1, 8, n)).astype(np.float32)} for n in LENGTHS]
+    project = residual_net(seed)
+    assert not scalar_loops(project, tmp_path)
+    fast = emulate(project, samples)
+    monkeypatch.setattr(
+        "relax_aot.scheduling.schedule", lambda m, target, *_, **__: fma.run(m, target)
+    )
+    plain = emulate(residual_net(seed), samples)
+    for n, a, b in zip(LENGTHS, fast, plain, strict=True):
+        assert a.status == b.status == 0
+        assert a.outputs["y"].tobytes() == b.outputs["y"].tobytes(), n
+
+
 POOLS = """
     xq = QuantizeLinear (x, s, z)
     xd = DequantizeLinear (xq, s, z)
@@ -213,6 +257,8 @@ def test_a_scalar_loop_is_found() -> None:
     ]
     assert innermost(code) == [code[2:5]]
     assert not is_vector(code[2:5]) and is_vector(code[1:5])
+    copies = [Instruction(4 * k, name, "r0, [r1]", False) for k, name in enumerate(4 * ["ldr"])]
+    assert is_vector(copies) and not is_vector(copies[1:]) and not is_vector([*copies, code[2]])
 
 
 def scalar_loops(project: Project, folder: Path) -> list[str]:
@@ -241,7 +287,14 @@ def scalar_loops(project: Project, folder: Path) -> list[str]:
 
 
 def is_vector(loop: list[Instruction]) -> bool:
-    """Whether a loop has vectors, or leaves them to a function that it calls."""
+    """Whether a loop has vectors, leaves them to a function that it calls, or copies four words
+    and more."""
+    names = [one.name for one in loop]
+    counts = r"adds?|subs?|cmp|b\w*|le|ldrd?|strd?"
+    if names.count("ldr") + 2 * names.count("ldrd") >= 4 and all(
+        re.fullmatch(counts, name) for name in names
+    ):
+        return True
     return any(
         re.match(r"blx?$", one.name) or (one.name[0] == "v" and re.search(r"\bq\d", one.operands))
         for one in loop

@@ -36,7 +36,10 @@ def by_rows(module: Module, pair_of: PairOf) -> Module:
         return module
     changed = changed_by(module, chosen)
     module = moved(module, chosen, _swapped, "rows")
-    kernels = (inner_channels(one, changed[one.name], module.bounds) for one in module.kernels)
+    kernels = (
+        inner_channels(one, changed[one.name], module.bounds, products=True)
+        for one in module.kernels
+    )
     return replace(module, kernels=tuple(kernels))
 
 

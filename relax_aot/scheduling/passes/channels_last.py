@@ -135,6 +135,58 @@ EXAMPLES = (
             ...""",
     ),
     Example(
+        why="between two such images, channels become the innermost loop",
+        target="mve",
+        before="""
+            symbol n in 1..9
+            const %w: i8[6, 6, 1] = splat 5
+            func @main(%x: i8[1, 6, n]) {
+              %y: i8[1, 6, n] = call_kernel(%x, %w) {kernel=@one}
+              %v: i8[1, 6, n] = call_kernel(%y) {kernel=@half}
+              %z: i8[1, 6, n] = call_kernel(%v, %w) {kernel=@other}
+              return %z
+            }
+            kernel @one(%x: i8[1, 6, n], %w: i8[6, 6, 1]) -> (%y: i8[1, 6, n]) {
+              for c in 0..6 {
+                for i in 0..n {
+                  local sum: i32 = 0:i32
+                  for k in 0..6 {
+                    sum = (sum + (cast(%x[0, k, i], i32, wrap) * cast(%w[c, k, 0], i32, wrap)))
+                  }
+                  %y[0, c, i] = cast(sum, i8, saturate)
+                }
+              }
+            }
+            kernel @half(%y: i8[1, 6, n]) -> (%v: i8[1, 6, n]) {
+              for c in 0..6 {
+                for i in 0..n {
+                  %v[0, c, i] = (%y[0, c, i] >> 1:i8)
+                }
+              }
+            }
+            kernel @other(%v: i8[1, 6, n], %w: i8[6, 6, 1]) -> (%z: i8[1, 6, n]) {
+              for c in 0..6 {
+                for i in 0..n {
+                  local sum: i32 = 0:i32
+                  for k in 0..6 {
+                    sum = (sum + (cast(%v[0, k, i], i32, wrap) * cast(%w[c, k, 0], i32, wrap)))
+                  }
+                  %z[0, c, i] = cast(sum, i8, saturate)
+                }
+              }
+            }""",
+        after="""
+            ...
+            kernel @half(%y: i8[1, n, 6]) -> (%v: i8[1, n, 6]) {
+              for i in 0..n {
+                for c in 0..6 {
+                  %v[0, i, c] = (%y[0, i, c] >> 1:i8)
+                }
+              }
+            }
+            ...""",
+    ),
+    Example(
         why="a value that is viewed with other axes",
         target="mve",
         before="""
@@ -166,10 +218,9 @@ def run(module: Module, target: Target) -> Module:
     chosen = _chosen(module, target)
     changed = changed_by(module, chosen)
     module = moved(module, chosen)
-    if not target.device:
-        return module
     kernels = (
-        inner_channels(kernel, changed[kernel.name], module.bounds) for kernel in module.kernels
+        inner_channels(kernel, changed[kernel.name], module.bounds, products=target.device)
+        for kernel in module.kernels
     )
     return replace(module, kernels=tuple(kernels))
 
@@ -247,8 +298,21 @@ def _chosen(module: Module, target: Target) -> set[Var]:
                     fixed.add(var)
                 elif buffer.name in accessed:
                     useful.add(var)
-    useful -= fixed
-    return agreeing(module, useful)
+    chosen = agreeing(module, useful - fixed)
+    return chosen if target.device else agreeing(module, chosen | _between(module, chosen, fixed))
+
+
+def _between(module: Module, chosen: set[Var], fixed: set[Var]) -> set[Var]:
+    """Images that only kernels with a chosen image access: another layout would reorder them there
+    and back."""
+    others: dict[Var, bool] = {}
+    for name, calls in kernel_calls(module).items():
+        for call in calls:
+            images = [v for _, v in operands(module.kernel_table[name], call) if v not in fixed]
+            moved = not chosen.isdisjoint(images)
+            for image in images:
+                others[image] = others.get(image, True) and moved
+    return {image for image, moved in others.items() if moved}
 
 
 def agreeing(module: Module, chosen: set[Var]) -> set[Var]:
@@ -345,9 +409,12 @@ def _accessed(stmt: For, bounds: Bounds, known: frozenset[str]) -> set[str]:
     return {place.buffer.name for place in places if first(place)}
 
 
-def inner_channels(kernel: Kernel, names: frozenset[str], bounds: Bounds) -> Kernel:
+def inner_channels(
+    kernel: Kernel, names: frozenset[str], bounds: Bounds, *, products: bool
+) -> Kernel:
     """The kernel with the loops over channels of what it stores as the innermost ones of nests of
-    independent iterations."""
+    independent iterations. Without `products`, contractions keep theirs, and so do nests that read
+    what has its channels elsewhere."""
     if kernel.parallel:
         return kernel
     proofs, body = Proofs(kernel, bounds), list[Stmt]()
@@ -357,7 +424,9 @@ def inner_channels(kernel: Kernel, names: frozenset[str], bounds: Bounds) -> Ker
         along = {one.index[-1].symbols for one in stores if one.buffer.name in names}
         inner = [loop for loop in loops if along == {frozenset({loop.variable})}]
         free = all(proofs.private(loop) is not None for loop in loops)
-        if inner and free and not symbols_of(*loops) & {loop.variable for loop in loops}:
+        names_of_inner = {loop.variable for loop in inner}
+        taken = products or _reads_along(stmt, names_of_inner, bounds)
+        if inner and taken and free and not symbols_of(*loops) & {loop.variable for loop in loops}:
             rest = loops[-1].body
             for loop in reversed([*(one for one in loops if one not in inner), *inner]):
                 rest = (replace(loop, body=rest),)
@@ -365,6 +434,14 @@ def inner_channels(kernel: Kernel, names: frozenset[str], bounds: Bounds) -> Ker
         else:
             body.append(stmt)
     return replace(kernel, body=tuple(body))
+
+
+def _reads_along(stmt: Stmt, channels: set[str], bounds: Bounds) -> bool:
+    """Whether a nest that is no contraction reads along its loops over channels."""
+    if not isinstance(stmt, For) or contraction_of(stmt, bounds) is not None:
+        return False
+    loads = [expr for one in walk((stmt,)) for expr in expressions(one) if isinstance(expr, Load)]
+    return not any(dim.symbols & channels for load in loads for dim in load.index[:-1])
 
 
 def _moved_var(var: Var, order: Order, suffix: str) -> Var:

@@ -49,8 +49,9 @@ class Target:
     they begin the sums of tiles of floats and store the results. Rows of an image that are read at
     places of a table are expanded in `expands` bytes at most (0: none).
     `channels_last`: images of bytes between kernels have this layout, those of floats with at least
-    `float_channels` (0: none). `transposes`: micro-kernels transpose floats. A row of scores that
-    may take more than `score_row` bytes is computed in blocks of `score_block` keys.
+    `float_channels` (0: none). `transposes`: micro-kernels transpose floats. `lookups`: they look
+    rows of bytes up. A row of scores that may take more than `score_row` bytes is computed in
+    blocks of `score_block` keys.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
     begin and store several columns in an iteration. `waits`: loads of constants wait for flash.
     `compact`: one function for all convolutions rather than fast loops for each. `lean`: names of
@@ -98,6 +99,7 @@ class Target:
     channels_last: bool = False
     float_channels: int = 0
     transposes: bool = False
+    lookups: bool = False
     score_row: int = 1 << 13
     score_block: int = 256
     strategies: tuple[Strategy, ...] = ()

@@ -34,6 +34,7 @@ TARGET = replace(
     byte_rows=True,
     wide_rows=True,
     channels_last=True,
+    lookups=True,
     strategies=(pairs, depthwise_windows, depthwise_columns, columns, depthwise),
     floats=(rows, im2col, tiles),
 )
