@@ -211,6 +211,8 @@ def _narrowed(fact: Dim, name: str, box: Bounds) -> tuple[int, int]:
 def _factors(dim: Dim, fact: Dim, inner: Bounds) -> list[Dim]:
     """What to multiply `fact` by so that its difference from `dim` has a term less."""
     found: list[Dim] = []
+    if dim.symbols.isdisjoint(fact.symbols):
+        return found
     for left, right in product(dim.terms, fact.terms):
         factor = term_quotient(left, right) if right[1] and left[0] * right[0] > 0 else None
         if factor is None or factor in found:

@@ -286,8 +286,8 @@ def quotient(left: Monomial, right: Monomial) -> Monomial | None:
     powers = dict(left)
     for atom, power in right:
         powers[atom] = powers.get(atom, 0) - power
-    if any(power < 0 for power in powers.values()):
-        return None
+        if powers[atom] < 0:
+            return None
     return tuple((atom, power) for atom, power in powers.items() if power)
 
 
