@@ -338,3 +338,33 @@ agraph (float[n] x, int64 most) => (float[n] last)
     host = rx.compile(model, bounds={"n": 4}, name="sizes").host()
     for n in (1, 2, 4):
         check(host, model, x=np.ones(n, np.float32), most=np.array(3))
+
+
+def test_a_condition_may_be_a_constant_or_a_comparison_of_tensors() -> None:
+    """As PyTorch exports `while i < 9 and s > limit`: the branches have different ranks."""
+    model = parsed("""
+agraph (float[1] x, float[1] limit) => (float[1] last, int64 count)
+{
+    yes = Constant <value = bool {1}> ()
+    no = Constant <value = bool {0}> ()
+    zero = Constant <value = int64 {0}> ()
+    one = Constant <value = int64 {1}> ()
+    nine = Constant <value = int64 {9}> ()
+    half = Constant <value = float {0.5}> ()
+    last, count = Loop ("", yes, x, zero) <body = body
+        (int64 i, bool going, float[1] a, int64 k) => (bool more, float[1] b, int64 next)
+    {
+        b = Mul (a, half)
+        next = Add (k, one)
+        counts = Less (next, nine)
+        more = If (counts) <
+            then_branch = compare () => (bool[1] greater) { greater = Greater (b, limit) },
+            else_branch = end () => (bool other) { other = Identity (no) }
+        >
+    }>
+}
+""")
+    host = rx.compile(model, name="halves").host()
+    for x in (1, 100, 10_000):
+        array = np.array([x], np.float32)
+        check(host, model, x=array, limit=np.array([0.9], np.float32))

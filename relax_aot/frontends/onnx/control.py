@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from relax_aot.frontends import ModelError
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.refusals import Refused
 from relax_aot.inference.branch_sizes import narrowed, runs_of
 from relax_aot.inference.branches import conditional
+from relax_aot.inference.build import FunctionBuilder
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Condition, Var
+from relax_aot.ir.types import DType
 
 LIMITS = {"If": "both branches have results of the same rank, unless the condition is static"}
 
@@ -33,6 +37,7 @@ def _if(node: Node) -> Results:
         with builder.narrowed(narrowed(truth, side == "then", node.builder.bounds)):
             results.append(node.import_graph(graph, builder, node.scope))
         _check_conditions(node, truth, side, builder.shared.conditions[before:])
+    results = _booleans_as_scalars(builders, results, node.origin)
     names = [name or f"{base}_{i}" for i, name in enumerate(node.proto.output)]
     for name, then, otherwise in zip(names, *results, strict=True):
         if then.type.rank != otherwise.type.rank:
@@ -43,6 +48,20 @@ def _if(node: Node) -> Results:
     return conditional(
         node.builder, condition, builders, (results[0], results[1]), names, node.origin
     )
+
+
+def _booleans_as_scalars(
+    builders: Sequence[FunctionBuilder], results: Sequence[Sequence[Var]], origin: str
+) -> list[tuple[Var, ...]]:
+    """The results of both branches, a single boolean without axes if its ranks differ: `a and b`
+    of PyTorch is a constant in one branch, and the result of a comparison in the other."""
+    found = [list(side) for side in results]
+    for place, pair in enumerate(zip(*results, strict=True)):
+        single = all(v.type.dtype is DType.BOOL and v.type.elements == 1 for v in pair)
+        if single and pair[0].type.rank != pair[1].type.rank:
+            for builder, side in zip(builders, found, strict=True):
+                (side[place],) = builder.call("reshape", side[place], origin=origin, shape=())
+    return [tuple(side) for side in found]
 
 
 def _check_conditions(node: Node, truth: object, side: str, needs: list[Condition]) -> None:
