@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -73,7 +74,7 @@ def convolution(kind: int, form: tuple[int, int, int, int, int], operator: str) 
     shapes = {"v": (channels, 16, 1, 1), "w": (*first, size, size), "u": (16, filters, 1, 1)}
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     weights = [numpy_helper.from_array(np.ones(s, dtype), name) for name, s in shapes.items()]
-    window = {"strides": [stride] * 2, "pads": [pad] * 4}
+    window: dict[str, Any] = {"strides": [stride] * 2, "pads": [pad] * 4}
     nodes = [
         helper.make_node("Conv", ["x", "v"], ["a"]),
         helper.make_node("Relu", ["a"], ["b"]),
