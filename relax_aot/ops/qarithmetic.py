@@ -117,7 +117,9 @@ def _sum_lower(attrs: Sum, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) ->
             return binary("+", binary("+", binary("*", a, left), binary("*", b, right)), offset)
 
         if halves is None:
-            whole: Expr = binary(">>", total(numbers, wide), attrs.shift)
+            # Numbers of 32 bits may be those of replaceable weights, so they are not plain.
+            given = (attrs.left, attrs.right, attrs.offset)
+            whole: Expr = binary(">>", total(given, wide), attrs.shift)
         else:
             high, low = (total(part, DType.I32) for part in halves)
             whole = binary("+", high, binary(">>", low, HALF))
