@@ -252,7 +252,7 @@ __attribute__((noinline, unused)) static void raot_add_products(float *sums, con
                          "vfma.f32 s2, s6, s10\n"
                          "vfma.f32 s3, s7, s11\n"
                          "vstmia %[sums]!, {s0-s3}\n"
-                         : [sums] "+r"(sums), [left] "+r"(left), [right] "+r"(right)
+                         : [sums] "+&r"(sums), [left] "+&r"(left), [right] "+&r"(right)
                          :
                          : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11",
                            "memory");
@@ -331,7 +331,7 @@ static inline void raot_add_scaled(float *sums, const float *from, int32_t step,
                          "vfma.f32 s2, s6, %[factor]\n"
                          "vfma.f32 s3, s7, %[factor]\n"
                          "vstmia %[sums]!, {s0-s3}\n"
-                         : [sums] "+r"(sums), [from] "+r"(from)
+                         : [sums] "+&r"(sums), [from] "+&r"(from)
                          : [bytes] "r"(4 * step), [factor] "t"(factor)
                          : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "memory");
     }

@@ -34,7 +34,7 @@ __attribute__((always_inline)) static inline void raot_strip_line(uint8_t *to, c
         "veor q0, q0, %q[flip]\n vstrb.16 q0, [%[to], %q[at]]\n"
         "add %[to], %[to], %[to_next]\n le lr, 1b\n"
         "2:\n"
-        : [from] "+r"(from), [to] "+r"(to)
+        : [from] "+&r"(from), [to] "+&r"(to)
         : [blocks] "r"(count / 8), [next] "r"(next), [to_next] "r"(to_next), [apart] "w"(apart),
           [at] "w"(at), [flip] "w"(flip)
         : "lr", "s0", "s1", "s2", "s3", "cc", "memory");

@@ -150,7 +150,7 @@ raot_interleave4_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip, 
         "vmladav.s8 r0, q0, %q[w]\n vmladav.s8 r2, q1, %q[w]\n" second                  \
         "strd r0, r2, [%[a]], #8\n" third "le lr, 1b\n"                                 \
         "2:\n"                                                                          \
-        : [x] "+r"(x), [a] "+r"(a), [b] "+r"(b)                                         \
+        : [x] "+&r"(x), [a] "+&r"(a), [b] "+&r"(b)                                         \
         : [pairs] "r"(count / 2), [w] "w"(w), [v] "w"(v)                                \
         : "lr", "r0", "r2", "r4", "r6", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", \
           "cc", "memory")

@@ -36,7 +36,7 @@
     { \
         __asm volatile("1:\n" RAOT_COLUMN_FOUR(EXTEND) RAOT_COLUMN_FOUR(EXTEND) \
                        "subs %[n], #1\n bne 1b\n" \
-                       : [to] "+r"(to), [from] "+r"(from), [n] "+r"(count) \
+                       : [to] "+&r"(to), [from] "+&r"(from), [n] "+&r"(count) \
                        : [step] "r"(step), [three] "r"(3 * step) \
                        : "r4", "r8", "r10", "r12", "cc", "memory"); \
     }

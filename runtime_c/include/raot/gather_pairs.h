@@ -72,7 +72,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
                        "pkhbt r6, r4, r5, lsl #16\n pkhtb r5, r5, r4, asr #16\n"                 \
                        "str r10, [%[to]], #4\n str r6, [%[to]], #4\n str r8, [%[to]], #4\n"      \
                        "str r5, [%[to]], #4\n subs %[n], #1\n bne 1b\n"                          \
-                       : [to] "+r"(to), [a] "+r"(a), [b] "+r"(b), [n] "+r"(count)                \
+                       : [to] "+&r"(to), [a] "+&r"(a), [b] "+&r"(b), [n] "+&r"(count)            \
                        :                                                                         \
                        : "r4", "r5", "r6", "r8", "r10", "cc", "memory");                         \
     }
@@ -121,26 +121,26 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
 
 /* Four contiguous channels of `count` positions that are `step` apart. */
 #if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && defined(RAOT_DSP)
-#define RAOT_GATHER_POSITIONS(N, T, EXTEND)                                                   \
-    static inline void raot_pair_positions_##N(int16_t *to, int16_t *next, const T *from,     \
-                                               int32_t count, int32_t step)                   \
-    {                                                                                         \
-        __asm volatile("subs %[n], #2\n blt 2f\n"                                             \
-                       "1: ldr r8, [%[from]]\n ldr r4, [%[from], %[step]]\n"                  \
-                       "add %[from], %[from], %[step], lsl #1\n subs %[n], #2\n" EXTEND       \
-                       " r10, r8\n " EXTEND " r8, r8, ror #8\n"                               \
-                       "pkhbt r12, r10, r8, lsl #16\n pkhtb r8, r8, r10, asr #16\n" EXTEND    \
-                       " r10, r4\n " EXTEND " r4, r4, ror #8\n"                               \
-                       "str r12, [%[to]], #4\n str r8, [%[next]], #4\n"                       \
-                       "pkhbt r12, r10, r4, lsl #16\n pkhtb r4, r4, r10, asr #16\n"           \
-                       "str r12, [%[to]], #4\n str r4, [%[next]], #4\n bge 1b\n"              \
-                       "2: adds %[n], #2\n"                                                   \
-                       : [to] "+r"(to), [next] "+r"(next), [from] "+r"(from), [n] "+r"(count) \
-                       : [step] "r"(step)                                                     \
-                       : "r4", "r8", "r10", "r12", "cc", "memory");                           \
-        if (count != 0) {                                                                     \
-            raot_pair_channels_##N(to, next, from);                                           \
-        }                                                                                     \
+#define RAOT_GATHER_POSITIONS(N, T, EXTEND)                                                       \
+    static inline void raot_pair_positions_##N(int16_t *to, int16_t *next, const T *from,         \
+                                               int32_t count, int32_t step)                       \
+    {                                                                                             \
+        __asm volatile("subs %[n], #2\n blt 2f\n"                                                 \
+                       "1: ldr r8, [%[from]]\n ldr r4, [%[from], %[step]]\n"                      \
+                       "add %[from], %[from], %[step], lsl #1\n subs %[n], #2\n" EXTEND           \
+                       " r10, r8\n " EXTEND " r8, r8, ror #8\n"                                   \
+                       "pkhbt r12, r10, r8, lsl #16\n pkhtb r8, r8, r10, asr #16\n" EXTEND        \
+                       " r10, r4\n " EXTEND " r4, r4, ror #8\n"                                   \
+                       "str r12, [%[to]], #4\n str r8, [%[next]], #4\n"                           \
+                       "pkhbt r12, r10, r4, lsl #16\n pkhtb r4, r4, r10, asr #16\n"               \
+                       "str r12, [%[to]], #4\n str r4, [%[next]], #4\n bge 1b\n"                  \
+                       "2: adds %[n], #2\n"                                                       \
+                       : [to] "+&r"(to), [next] "+&r"(next), [from] "+&r"(from), [n] "+&r"(count) \
+                       : [step] "r"(step)                                                         \
+                       : "r4", "r8", "r10", "r12", "cc", "memory");                               \
+        if (count != 0) {                                                                         \
+            raot_pair_channels_##N(to, next, from);                                               \
+        }                                                                                         \
     }
 #else
 #define RAOT_GATHER_POSITIONS(N, T, EXTEND)                                               \
@@ -165,7 +165,7 @@ static inline int32_t raot_pair_columns(int32_t limit, int32_t stride, int32_t c
                        "pkhbt r12, r10, r8, lsl #16\n pkhtb r8, r8, r10, asr #16\n"    \
                        "str r12, [%[to]]\n str r8, [%[to], %[far]]\n"                  \
                        "add %[to], %[to], %[far], lsl #1\n bne 1b\n"                   \
-                       : [to] "+r"(to), [from] "+r"(from), [n] "+r"(count)             \
+                       : [to] "+&r"(to), [from] "+&r"(from), [n] "+&r"(count)          \
                        : [far] "r"(2 * far)                                            \
                        : "r8", "r10", "r12", "cc", "memory");                          \
     }

@@ -51,7 +51,7 @@
             "3: vldmia %[x]!, {s16}\n subs %[m], #1\n"                                      \
             DECODE RAOT_FOUR_FMA(s0, s1, s2, s3, s16, s20, s21, s22, s23) "bne 3b\n"        \
             "4: vstmia %[to], {s0-s3}\n"                                                    \
-            : [x] "+r"(left), [w] "+r"(weights), [n] "+r"(blocks), [m] "+r"(rest),          \
+            : [x] "+&r"(left), [w] "+&r"(weights), [n] "+&r"(blocks), [m] "+&r"(rest),          \
               [word] "=&r"(word), [a] "=&r"(a), [b] "=&r"(b)                                \
             : [to] "r"(sums)                                                                \
             : RAOT_CLOBBERED_VFP);                                                          \
@@ -76,8 +76,8 @@
             RAOT_FOUR_FMA(s8, s9, s10, s11, s18, s20, s21, s22, s23)                        \
             RAOT_FOUR_FMA(s12, s13, s14, s15, s19, s20, s21, s22, s23) "bne 1b\n"           \
             "vstmia %[to], {s0-s15}\n"                                                      \
-            : [x0] "+r"(left), [x1] "+r"(second), [x2] "+r"(third), [x3] "+r"(fourth),      \
-              [w] "+r"(weights), [n] "+r"(steps), [word] "=&r"(word), [a] "=&r"(a),         \
+            : [x0] "+&r"(left), [x1] "+&r"(second), [x2] "+&r"(third), [x3] "+&r"(fourth),      \
+              [w] "+&r"(weights), [n] "+&r"(steps), [word] "=&r"(word), [a] "=&r"(a),         \
               [b] "=&r"(b)                                                                  \
             : [to] "r"(sums)                                                                \
             : RAOT_CLOBBERED_VFP, "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12",  \

@@ -34,7 +34,7 @@ raot_half_convert(const enum raot_half kind, float *to, const uint16_t *from, in
         "3: vldrh.u32 q4, [%[from]], #8\n" RAOT_WIDEN_Q4 "vstrw.32 q4, [%[to]], #16\n"
         "letp lr, 3b\n"
         "4:\n"
-        : [from] "+l"(from), [to] "+r"(to)
+        : [from] "+&l"(from), [to] "+&r"(to)
         : [groups] "r"(count / 8), [rest] "r"(count % 8)
         : "q4", "q5", "lr", "memory");
     return count;
@@ -67,7 +67,7 @@ raot_half_row(const struct raot_level *level, const float *left, const uint16_t 
         "vfma.f32 q2, q6, %[factor]\n vfma.f32 q3, q7, %[factor]\n le lr, 1b\n"
         "2: vstrw.32 q0, [%[sums]]\n vstrw.32 q1, [%[sums], #16]\n"
         "vstrw.32 q2, [%[sums], #32]\n vstrw.32 q3, [%[sums], #48]\n"
-        : [a] "+r"(left), [b] "+l"(right), [factor] "=&r"(factor)
+        : [a] "+&r"(left), [b] "+&l"(right), [factor] "=&r"(factor)
         : [sums] "r"(sums), [count] "r"(level->count), [right] "r"(2 * level->right)
         : "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "lr", "memory");
     /* clang-format on */
@@ -98,7 +98,7 @@ raot_half_three_rows(const struct raot_level *level, const float *left, int32_t 
         "2: vstrw.32 q0, [%[sums]]\n vstrw.32 q1, [%[sums], #16]\n"
         "vstrw.32 q2, [%[sums], #128]\n vstrw.32 q3, [%[sums], #144]\n"
         "vstrw.32 q4, [%[sums], #256]\n vstrw.32 q5, [%[sums], #272]\n"
-        : [a] "+r"(left), [second] "+r"(second), [third] "+r"(third), [b] "+l"(right),
+        : [a] "+&r"(left), [second] "+&r"(second), [third] "+&r"(third), [b] "+&l"(right),
           [factor] "=&r"(factor)
         : [sums] "r"(sums), [count] "r"(level->count), [right] "r"(2 * level->right)
         : "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "lr", "memory");

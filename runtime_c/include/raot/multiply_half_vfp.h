@@ -37,7 +37,7 @@ raot_half_convert(const enum raot_half kind, float *to, const uint16_t *from, in
                      "vcvtb.f32.f16 s12, s2\n vcvtt.f32.f16 s13, s2\n"
                      "vcvtb.f32.f16 s14, s3\n vcvtt.f32.f16 s15, s3\n"
                      "subs %[groups], #1\n vstmia %[to]!, {s8-s15}\n bne 1b\n"
-                     : [from] "+r"(from), [to] "+r"(to), [groups] "+r"(groups)
+                     : [from] "+&r"(from), [to] "+&r"(to), [groups] "+&r"(groups)
                      :
                      : "s0", "s1", "s2", "s3", "s8", "s9", "s10", "s11", "s12", "s13", "s14", "s15",
                        "memory", "cc");
@@ -70,8 +70,8 @@ raot_half_four_rows(float *to, const uint16_t *left, int32_t left_row, int32_t c
         "vcvtt.f32.f16 s22, s6\n vcvtt.f32.f16 s23, s7\n"
         "add %[a], #8\n add %[b], #8\n add %[c], #8\n add %[d], #8\n"
         "subs %[groups], #1\n vstmia %[to]!, {s8-s23}\n bne 1b\n"
-        : [to] "+r"(to), [a] "+r"(left), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d),
-          [groups] "+r"(groups)
+        : [to] "+&r"(to), [a] "+&r"(left), [b] "+&r"(b), [c] "+&r"(c), [d] "+&r"(d),
+          [groups] "+&r"(groups)
         :
         : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12", "s13",
           "s14", "s15", "s16", "s17", "s18", "s19", "s20", "s21", "s22", "s23", "memory", "cc");
@@ -115,7 +115,7 @@ raot_half_row(const struct raot_level *level, const float *left, const uint16_t 
         "3: vldr s16, [%[a]]\n add %[a], %[left]\n subs %[count], #1\n"
         RAOT_HALF_STEP(s16) "bne 3b\n"
         "4: vstmia %[sums], {s0-s15}\n"
-        : [a] "+r"(left), [b] "+r"(right), [pairs] "+r"(pairs), [count] "+r"(count)
+        : [a] "+&r"(left), [b] "+&r"(right), [pairs] "+&r"(pairs), [count] "+&r"(count)
         : [sums] "r"(sums), [left] "r"(4 * level->left), [right] "r"(2 * level->right)
         : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12", "s13",
           "s14", "s15", "s16", "s17", "s20", "s21", "s22", "s23", "s24", "s25", "s26", "s27", "s28",

@@ -107,7 +107,7 @@ RAOT_COLUMN(u8, uint8_t)
             "strd r10, r4, [%[to]], #8\n strd r4, r6, [%[to]], #8\n"                               \
             "strd r6, r8, [%[to]], #8\n"                                                           \
             "subs %[n], #1\n bne 1b\n"                                                             \
-            : [to] "+r"(to), [a] "+r"(from), [n] "+r"(pairs)                                       \
+            : [to] "+&r"(to), [a] "+&r"(from), [n] "+&r"(pairs)                                    \
             : [s] "r"(step)                                                                        \
             : "r4", "r5", "r6", "r8", "r10", "cc", "memory");                                      \
         return to;                                                                                 \

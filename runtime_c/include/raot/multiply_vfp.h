@@ -194,7 +194,7 @@ raot_row_f32(const struct raot_level *levels, const float *left, const float *ri
                     RAOT_FOUR_PRODUCTS(s4, s5, s6, s7, s16, s12, s13, s14, s15, s17,
                                        s18) "bne 1b\n"
                                             "2: vstmia %[sums], {s0-s7}\n"
-                : [a] "+r"(a), [b] "+r"(b), [count] "+r"(count)
+                : [a] "+&r"(a), [b] "+&r"(b), [count] "+&r"(count)
                 : [sums] "r"(sums), [left] "r"(4 * levels[2].left), [right] "r"(4 * levels[2].right)
                 : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12",
                   "s13", "s14", "s15", "s16", "s17", "s18", "memory", "cc");
@@ -245,7 +245,7 @@ __attribute__((noinline, unused)) static void raot_wide_row_f32(const struct rao
                 "3: vldr s16, [%[a]]\n add %[a], %[left]\n"
                 "subs %[count], #1\n" RAOT_ROW_STEP(s16) "bne 3b\n"
                 "4: vstmia %[sums], {s0-s15}\n"
-                : [a] "+r"(a), [b] "+r"(b), [groups] "+r"(groups), [count] "+r"(count)
+                : [a] "+&r"(a), [b] "+&r"(b), [groups] "+&r"(groups), [count] "+&r"(count)
                 : [sums] "r"(sums), [left] "r"(4 * levels[2].left),
                   [skip] "r"(4 * levels[2].right - 64)
                 : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12",
@@ -452,8 +452,8 @@ raot_copy_rows_f32(float *to, const float *left, int32_t left_row, int32_t left_
             "vldr s14, [%[c], #12]\n vldr s15, [%[d], #12]\n"
             "add %[a], #16\n add %[b], #16\n add %[c], #16\n add %[d], #16\n"
             "subs %[groups], #1\n vstmia %[to]!, {s0-s15}\n bne 1b\n"
-            : [to] "+r"(to), [a] "+r"(left), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d),
-              [groups] "+r"(groups)
+            : [to] "+&r"(to), [a] "+&r"(left), [b] "+&r"(b), [c] "+&r"(c), [d] "+&r"(d),
+              [groups] "+&r"(groups)
             :
             : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12",
               "s13", "s14", "s15", "memory", "cc");

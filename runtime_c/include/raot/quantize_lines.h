@@ -57,7 +57,7 @@ RAOT_QUANTIZE_DIVIDED(u8, uint8_t)
         "vmaxa.s16 %q[worst], q0\n " narrow ".s16 q2, q2\n"                                   \
         "vstrb.16 q2, [%[to], %q[apart]]\n add %[to], %[to], %[next]\n le lr, 1b\n"           \
         "2:\n"                                                                                \
-        : [from] "+r"(from), [to] "+r"(to), [worst] "+w"(worst), [total] "+w"(total)          \
+        : [from] "+&r"(from), [to] "+&r"(to), [worst] "+&w"(worst), [total] "+&w"(total)          \
         : [blocks] "r"(blocks), [by] "r"(by), [next] "r"(8 * step), [zero] "r"(zero),         \
           [apart] "w"(apart)                                                                  \
         : "lr", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11",     \

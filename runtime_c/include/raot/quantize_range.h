@@ -47,7 +47,7 @@ static inline uint32_t raot_magnitude_above(float x, uint32_t bits)
     __asm volatile("wlstp.32 lr, %[count], 2f\n"                                 \
                    "1: vldrw.32 q0, [%[x]], #16\n" MOST "letp lr, 1b\n"          \
                    "2:\n"                                                        \
-                   : [x] "+r"(x), __VA_ARGS__                                    \
+                   : [x] "+&r"(x), __VA_ARGS__                                    \
                    : [count] "r"(count)                                          \
                    : "lr", "s0", "s1", "s2", "s3", "memory")
 #define RAOT_QUANTIZE_LOOP(STORE)                                                              \
@@ -56,7 +56,7 @@ static inline uint32_t raot_magnitude_above(float x, uint32_t bits)
                    "vadd.f32 q0, q0, %[offset]\n vcvta.s32.f32 q0, q0\n"                      \
                    "vqmovnb.s32 q0, q0\n vqmovnb.s16 q0, q0\n" STORE "letp lr, 1b\n"          \
                    "2:\n"                                                                      \
-                   : [x] "+r"(x), [out] "+r"(out)                                              \
+                   : [x] "+&r"(x), [out] "+&r"(out)                                              \
                    : [count] "r"(count), [factor] "r"(factor), [offset] "r"(offset),           \
                      [step] "r"(4 * step), [apart] "w"(apart)                                  \
                    : "lr", "s0", "s1", "s2", "s3", "memory")
@@ -64,12 +64,12 @@ static inline uint32_t raot_magnitude_above(float x, uint32_t bits)
 #endif
 #if defined(RAOT_ASM_INLINE)
 #define RAOT_PEAK_VECTORS \
-    RAOT_RANGE_LOOP("vshl.i32 q0, q0, #1\n vmax.u32 %q[most], %q[most], q0\n", [most] "+w"(most));
+    RAOT_RANGE_LOOP("vshl.i32 q0, q0, #1\n vmax.u32 %q[most], %q[most], q0\n", [most] "+&w"(most));
 #define RAOT_GREATEST_VECTORS \
-    RAOT_RANGE_LOOP("vmax.s32 %q[high], %q[high], q0\n", [high] "+w"(high));
+    RAOT_RANGE_LOOP("vmax.s32 %q[high], %q[high], q0\n", [high] "+&w"(high));
 #define RAOT_RANGE_VECTORS                                                               \
     RAOT_RANGE_LOOP("vmax.s32 %q[high], %q[high], q0\n vmax.u32 %q[low], %q[low], q0\n", \
-                    [high] "+w"(high), [low] "+w"(low));
+                    [high] "+&w"(high), [low] "+&w"(low));
 #define RAOT_QUANTIZE_VECTORS                                                           \
     if (step == 1) {                                                                    \
         RAOT_QUANTIZE_LOOP("vstrb.32 q0, [%[out]], #4\n");                              \

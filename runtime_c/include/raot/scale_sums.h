@@ -60,7 +60,7 @@ raot_scale_some(float *out, const int32_t *sums, float32x4_t scale, float32x4_t 
         "vadd.f32 q0, q0, %q[bias]\n" LIMITED                                                 \
         "vstrw.32 q0, [%[out], %q[apart], uxtw #2]\n add %[out], %[out], %[step]\n le lr, 1b\n" \
         "2:\n"                                                                                \
-        : [out] "+r"(out), [sums] "+r"(sums)                                                  \
+        : [out] "+&r"(out), [sums] "+&r"(sums)                                                  \
         : [count] "r"(count), [next] "r"(4 * next), [step] "r"(4 * step), [by] "r"(by[0]),    \
           [low] "r"(by[1]), [high] "r"(by[2]), [scale] "w"(scale),                      \
           [bias] "w"(bias), [apart] "w"(apart), [start] "w"(start)                \
@@ -412,7 +412,7 @@ raot_scale_columns_f32(float *out, const int32_t *sums, const float *row_scales,
                 "vmul.f32 s0, s0, s4\n vmul.f32 s1, s1, s5\n"
                 "vmul.f32 s2, s2, s6\n vmul.f32 s3, s3, s7\n"
                 "subs %[blocks], #1\n vstmia %[to]!, {s0-s3}\n bne 1b\n"
-                : [to] "+r"(to), [sums] "+r"(sums), [by] "+r"(by), [blocks] "+r"(blocks)
+                : [to] "+&r"(to), [sums] "+&r"(sums), [by] "+&r"(by), [blocks] "+&r"(blocks)
                 : [scale] "r"(raot_bitsf(scale))
                 : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "memory", "cc");
             /* clang-format on */

@@ -64,7 +64,7 @@ __attribute__((noinline, unused)) static void raot_softmax_range(const float *fr
         "3: vldmia %[from]!, {s0-s3}\n" RAOT_SOFTMAX_ENDS_OF_FOUR(s0, s1, s2, s3)
         "subs %[blocks], #1\n bne 3b\n"
         "4: vmaxnm.f32 s16, s16, s18\n vminnm.f32 s17, s17, s19\n vstmia %[ends], {s16-s17}\n"
-        : [from] "+r"(from), [blocks] "+r"(blocks)
+        : [from] "+&r"(from), [blocks] "+&r"(blocks)
         : [ends] "r"(ends)
         : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12", "s13",
           "s14", "s15", "s16", "s17", "s18", "s19", "memory", "cc");
@@ -97,8 +97,8 @@ __attribute__((noinline, unused)) static float raot_softmax_powers(float *values
         RAOT_VFP_EXP("%[constants]")
         RAOT_SOFTMAX_SCALE("s0", "s1", "s4", "s5") RAOT_SOFTMAX_SCALE("s2", "s3", "s6", "s7")
         "subs %[blocks], #1\n vstmia %[values]!, {s4-s7}\n bne 1b\n vstmia %[ends], {s28}\n"
-        : [from] "+r"(from), [values] "+r"(values), [blocks] "+r"(blocks),
-          [constants] "+r"(constants)
+        : [from] "+&r"(from), [values] "+&r"(values), [blocks] "+&r"(blocks),
+          [constants] "+&r"(constants)
         : [ends] "r"(ends)
         : "r3", "r8", "r10", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9",
           "s10", "s11", "s12", "s13", "s14", "s15", "s16", "s17", "s18", "s19", "s20", "s21",
@@ -122,7 +122,7 @@ __attribute__((noinline, unused)) static void raot_softmax_quotients(float *valu
         "3: vldmia %[values], {s0-s3}\n" RAOT_SOFTMAX_DIVIDED(s0, s1, s2, s3)
         "subs %[blocks], #1\n vstmia %[values]!, {s0-s3}\n bne 3b\n"
         "4:\n"
-        : [values] "+r"(values), [blocks] "+r"(blocks)
+        : [values] "+&r"(values), [blocks] "+&r"(blocks)
         : [total] "r"(total)
         : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12", "s13",
           "s14", "s15", "s16", "memory", "cc");

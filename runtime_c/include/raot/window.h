@@ -131,7 +131,7 @@ static inline void raot_window_copy(float *to, int32_t count, const float *from,
                          "vstmia %[to]!, {s0-" LAST "}\n bne 1b\n"                            \
                          "2: vldmia %[last], {s0-" LAST "}\n"                                 \
                          "vstmia %[end], {s0-" LAST "}\n"                                     \
-                         : [to] "+r"(to), [from] "+r"(from), [groups] "+r"(groups)            \
+                         : [to] "+&r"(to), [from] "+&r"(from), [groups] "+&r"(groups)         \
                          : [last] "r"(last), [end] "r"(end)                                   \
                          : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", \
                            "s11", "s12", "s13", "s14", "s15", "memory", "cc");                \
