@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from relax_aot.emit.fractions import NOTHING, Polynomial, join
 from relax_aot.ir.dim_expr import Atom, Monomial, quotient, term_quotient
 from relax_aot.ir.dims import ZERO, Bounds, Dim, FloorDiv, Max, Min, Mod, interval
-from relax_aot.ir.loops import Bind, For, If, Let, Stmt, index_dims
+from relax_aot.ir.loops import Bind, For, If, Let, Micro, Stmt, index_dims
 from relax_aot.planning import GREATEST_BYTES, Plan, TooLarge
 from relax_aot.planning.steps import Branch, walk_steps
 
@@ -98,7 +98,8 @@ def _in_body(body: Iterable[Stmt], reach: Reach) -> Iterator[Polynomial]:
     """Of every index expression; `reach` grows by the variables on the way."""
     for stmt in body:
         for dim in index_dims(stmt):
-            yield from all_sides(dim, reach)
+            if not (isinstance(stmt, Micro | Bind) and _is_number(dim, reach)):
+                yield from all_sides(dim, reach)
         match stmt:
             case For():
                 yield from _in_body(stmt.body, reach.inside(stmt))
@@ -112,6 +113,13 @@ def _in_body(body: Iterable[Stmt], reach: Reach) -> Iterator[Polynomial]:
                 reach = reach.extended(stmt.name, either)
             case _:
                 pass
+
+
+def _is_number(dim: Dim, reach: Reach) -> bool:
+    """Whether an argument or a limit is a number, or the value of a name that depends on no size,
+    such as a multiplier in a block of weights: nothing is computed with it."""
+    known = (name for name, found in reach.names.items() if found.terms.keys() <= {()})
+    return dim in map(Dim.of, known) or (dim.is_constant and abs(dim.constant) < 2**31)
 
 
 def all_sides(dim: Dim, reach: Reach) -> Iterator[Polynomial]:

@@ -107,7 +107,7 @@ def test_innermost_loops_of_shared_models_are_vectors(
     )
 
 
-def residual_net(seed: int) -> Project:
+def residual_net(seed: int, weights_in: str = "auto") -> Project:
     """Dilated convolutions with sums of two images, whose weights may need more than 32 bits, a
     function by a table, and two images as one with their scales changed."""
     text = """
@@ -126,9 +126,22 @@ def residual_net(seed: int) -> Project:
     model = model_of("residual (float[1, 8, n] x) => (float[1, 16, n] y)", text, weights)
     samples = np.random.default_rng(seed + 1).normal(size=(1, 8, 60)).astype(np.float32)
     options = driver.Options(
-        bounds={"n": (1, max(LENGTHS))}, quantize=Choice("int8"), calibrate={"x": samples}
+        bounds={"n": (1, max(LENGTHS))},
+        quantize=Choice("int8"),
+        calibrate={"x": samples},
+        weights=weights_in,
     )
     return driver.compile_model(model, BOARD, options)
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+def test_multipliers_in_a_block_are_no_sizes() -> None:
+    """Sums of two images, whose multipliers are read from the block of weights."""
+    samples = [{"x": np.random.default_rng(4).normal(size=(1, 8, 17)).astype(np.float32)}]
+    block, text = (emulate(residual_net(2, where), samples)[0] for where in ("blob", "auto"))
+    assert block.status == text.status == 0
+    assert block.outputs["y"].tobytes() == text.outputs["y"].tobytes()
 
 
 @pytest.mark.qemu
