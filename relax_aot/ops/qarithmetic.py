@@ -109,11 +109,11 @@ def _sum_lower(attrs: Sum, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) ->
     assert wide is not None
     halves = _halves(x.type, y.type, numbers, attrs.shift) if wide is DType.I64 else None
     with k.loops(*z.shape) as at:
-        codes = [Cast(b[spread(at, b.shape)], DType.I32) for b in (x, y)]
+        values = [Cast(b[spread(at, b.shape)], DType.I32) for b in (x, y)]
 
         def total(numbers: Sequence[int], dtype: DType) -> Expr:
             left, right, offset = (Lit(number, dtype) for number in numbers)
-            a, b = codes if dtype is DType.I32 else [Cast(code, dtype) for code in codes]
+            a, b = values if dtype is DType.I32 else [Cast(one, dtype) for one in values]
             return binary("+", binary("+", binary("*", a, left), binary("*", b, right)), offset)
 
         if halves is None:
