@@ -135,6 +135,18 @@ def rewrite_nests(
                 rewrite_nests(stmt.body, w, match, (*around, stmt))
 
 
+def with_nests(
+    kernel: Kernel, bounds: Bounds, match: Callable[[For, Writer], Emit | None]
+) -> Kernel:
+    """A kernel for one thread, with the outermost loops that match as they are emitted."""
+    if kernel.parallel:
+        return kernel
+    w = Writer(names_in(kernel), bounds)
+    with w.block() as body:
+        rewrite_nests(kernel.body, w, lambda stmt, _: match(stmt, w))
+    return replace(kernel, body=tuple(body))
+
+
 Match = Callable[[For, Writer, Context], Emit | None]
 
 

@@ -14,12 +14,12 @@ from itertools import pairwise
 from relax_aot.ir.dims import ONE, ZERO, Bounds, Dim, prove_le
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Bind, Buffer, Cast, Declare, Expr, For, Kernel, Load, Store
+from relax_aot.ir.loops import Bind, Buffer, Cast, Declare, Expr, For, Load, Store
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.lookup import LOOKUPS
-from relax_aot.scheduling.apply import rewrite_nests
+from relax_aot.scheduling.apply import with_nests
 from relax_aot.scheduling.contraction import follow, loops_as_one, moved, step_of, stride
-from relax_aot.scheduling.nest import Nest, chain_of, greatest, names_in
+from relax_aot.scheduling.nest import Nest, chain_of, greatest
 from relax_aot.scheduling.targets import Emit, Target
 from relax_aot.scheduling.writer import Writer
 
@@ -120,17 +120,8 @@ def run(module: Module, target: Target) -> Module:
     """Rows by micro-kernels, where the target has them."""
     if not target.lookups:
         return module
-    kernels = tuple(_by_rows(kernel, module.bounds) for kernel in module.kernels)
+    kernels = tuple(with_nests(kernel, module.bounds, _match) for kernel in module.kernels)
     return replace(module, kernels=kernels)
-
-
-def _by_rows(kernel: Kernel, bounds: Bounds) -> Kernel:
-    if kernel.parallel:
-        return kernel
-    w = Writer(names_in(kernel), bounds)
-    with w.block() as body:
-        rewrite_nests(kernel.body, w, lambda stmt, _: _match(stmt, w))
-    return replace(kernel, body=tuple(body))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from relax_aot.ir.dims import ZERO, Bounds, prove_le
+from relax_aot.ir.dims import ZERO, prove_le
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import For, Kernel, Load, Store
+from relax_aot.ir.loops import For, Load, Store
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.apply import rewrite_nests
+from relax_aot.scheduling.apply import with_nests
 from relax_aot.scheduling.contraction import follow, loops_as_one, moved, step_of, stride
-from relax_aot.scheduling.nest import Nest, chain_of, greatest, names_in
+from relax_aot.scheduling.nest import Nest, chain_of, greatest
 from relax_aot.scheduling.targets import Emit, Target
 from relax_aot.scheduling.writer import Writer
 
@@ -97,17 +97,8 @@ def run(module: Module, target: Target) -> Module:
     """Copies by blocks, where the target has them."""
     if not target.transposes:
         return module
-    kernels = tuple(_in_blocks(kernel, module.bounds) for kernel in module.kernels)
+    kernels = tuple(with_nests(kernel, module.bounds, _match) for kernel in module.kernels)
     return replace(module, kernels=kernels)
-
-
-def _in_blocks(kernel: Kernel, bounds: Bounds) -> Kernel:
-    if kernel.parallel:
-        return kernel
-    w = Writer(names_in(kernel), bounds)
-    with w.block() as body:
-        rewrite_nests(kernel.body, w, lambda stmt, _: _match(stmt, w))
-    return replace(kernel, body=tuple(body))
 
 
 def _match(stmt: For, w: Writer) -> Emit | None:
