@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from onnx import (
 )
 
 from relax_aot.frontends import ModelError, file_bytes
+from relax_aot.frontends.onnx.model_file import element_bits, without_weights
 
 Array = NDArray[Any]
 GREATEST_ELEMENTS = 2**31 - 1
@@ -39,10 +41,13 @@ def read_model(source: Any, name: str) -> tuple[ModelProto, Path | None]:
         model, folder = source, None
     else:
         folder = None if isinstance(source, bytes) else Path(source).resolve().parent
-        model = ModelProto()
         try:
-            # The file's bytes go when they are parsed: a model has them once more itself.
-            model.ParseFromString(source if isinstance(source, bytes) else file_bytes(Path(source)))
+            model = (
+                ModelProto.FromString(source)
+                if isinstance(source, bytes)
+                else without_weights(Path(source).resolve())
+                or ModelProto.FromString(file_bytes(Path(source)))
+            )
         except (DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
             raise ModelError(f"{name} is not an ONNX model: {_line(error)}") from None
     if not model.HasField("graph") or not model.graph.output:
@@ -78,31 +83,20 @@ def array_of(tensor: TensorProto, folder: Path | None) -> Array:
         raise ModelError(f"{where} has impossible sizes {list(tensor.dims)}")
     if tensor.data_type == TensorProto.STRING:
         raise ModelError(f"{where} contains strings")
-    bits = _element_bits(tensor)
+    bits = element_bits(tensor)
+    if bits is None:
+        raise ModelError(f"{where} has an unknown element type")
     try:
         if external_data_helper.uses_external_data(tensor):
-            tensor = _with_external(tensor, bits, folder)
-        elif tensor.HasField("raw_data") and len(tensor.raw_data) < prod(tensor.dims) * bits // 8:
+            return _external(tensor, bits, folder)
+        if tensor.HasField("raw_data") and len(tensor.raw_data) < prod(tensor.dims) * bits // 8:
             raise ModelError(f"{where}: {len(tensor.raw_data)} bytes are too few")
         return np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, OverflowError, onnx.checker.ValidationError) as error:
         raise ModelError(f"{where} cannot be read: {_line(error)}") from None
 
 
-def _element_bits(tensor: TensorProto) -> int:
-    """Bits per element in the file: 4-bit types are packed two to a byte."""
-    try:
-        name = TensorProto.DataType.Name(tensor.data_type)
-        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    except (KeyError, ValueError):
-        raise ModelError(f"tensor {tensor.name!r} has an unknown element type") from None
-    for bits in (2, 4):
-        if name in (f"INT{bits}", f"UINT{bits}", f"FLOAT{bits}E2M1"):
-            return bits
-    return int(np.dtype(dtype).itemsize * 8)
-
-
-def _with_external(tensor: TensorProto, bits: int, folder: Path | None) -> TensorProto:
+def _external(tensor: TensorProto, bits: int, folder: Path | None) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     where = f"tensor {tensor.name!r}: external data {location!r}"
@@ -119,12 +113,11 @@ def _with_external(tensor: TensorProto, bits: int, folder: Path | None) -> Tenso
             raise ModelError(f"{where}: {length} bytes, {needed} are needed")
         file.seek(offset)
         data = file.read(needed)
-    plain = TensorProto()
-    plain.CopyFrom(tensor)
-    plain.ClearField("external_data")
-    plain.data_location = TensorProto.DEFAULT
-    plain.raw_data = data
-    return plain
+    if bits >= 8 and sys.byteorder == "little":  # a message would have a copy of the bytes
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        return np.frombuffer(data, dtype).reshape(tensor.dims)
+    plain = TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
+    return np.asarray(numpy_helper.to_array(plain))
 
 
 def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
