@@ -419,7 +419,7 @@ def _compiled_entries(
         def record(stage: str, value: Module | str, to: list[Stage] = stages) -> None:
             if options.check:
                 check_stage(stage, value)
-            to.append((stage, value))
+            to.append((stage, value if dump_folder is not None else ""))
 
         step(f"compiling the entry {name}", number, len(entries.modules))
         planned[name] = _planned(module, board, options, externs.for_some(table), record)
@@ -557,7 +557,7 @@ def compile_for(
         step(f"compiling: {stage} done", min(len(stages), count), count)
         if options.check:
             check_stage(stage, value)
-        stages.append((stage, value))
+        stages.append((stage, value if dump_folder is not None else ""))
 
     projects: list[Project] = []
     dumped: list[Stage] = []

@@ -208,9 +208,7 @@ class Constant:
     def digest(self) -> str:
         if self.absent:
             return self.absent
-        data = np.ascontiguousarray(self.data).reshape(-1)
-        # Elements of odd types have no buffer; their bytes, which are not copied, do.
-        return hashlib.sha256(data.view(np.uint8).data if data.size else b"").hexdigest()[:16]
+        return hashlib.sha256(bytes_of(self.data)).hexdigest()[:16]
 
     @property
     def var(self) -> Var:
@@ -224,6 +222,13 @@ class Constant:
 
     def __hash__(self) -> int:
         return hash((self.name, self.type))
+
+
+def bytes_of(data: Array) -> bytes | memoryview:
+    """The bytes of the elements in order, which are not copied where they lie so."""
+    data = np.ascontiguousarray(data).reshape(-1)
+    # Elements of odd types have no buffer; their bytes do.
+    return data.view(np.uint8).data if data.size else b""
 
 
 CAPACITY = "capacity"

@@ -11,7 +11,7 @@ from hashlib import sha256
 import numpy as np
 
 from relax_aot.ir.dims import Bounds
-from relax_aot.ir.graph import Array, Call, Constant, Function, Module, Var
+from relax_aot.ir.graph import Array, Call, Constant, Function, Module, Var, bytes_of
 from relax_aot.ir.loops import For, If, Kernel, Let, Load, Micro, Stmt, expressions, walk
 from relax_aot.ir.names import names_of, scratch_of
 from relax_aot.ir.rewrite import rewrite_module
@@ -277,7 +277,7 @@ def is_balanced(constant: Constant) -> bool:
 
 
 def _is_same(one: Constant, other: Constant) -> bool:
-    return one.type == other.type and one.data.tobytes() == other.data.tobytes()
+    return one.type == other.type and one.digest == other.digest
 
 
 def _name(
@@ -289,7 +289,9 @@ def _name(
     args: dict[str, Var],
 ) -> tuple[str, str]:
     """A key for equal constants, and a name. Data that may be replaced are in no name."""
-    digest = sha256(values.tobytes() + str(values.shape).encode()).hexdigest()[:8]
+    content = sha256(bytes_of(values))
+    content.update(str(values.shape).encode())
+    digest = content.hexdigest()[:8]
     if packed.origin:
         stem = f"{args[packed.origin].name}.packed"
         constants = (*module.constants, *made.values())

@@ -41,7 +41,7 @@ class Packed:
     origin: str = ""
 
     def data(self, arrays: Arrays) -> Array:
-        values = self.values(arrays).astype(self.buffer.dtype.numpy)
+        values = self.values(arrays).astype(self.buffer.dtype.numpy, copy=False)
         return np.ascontiguousarray(values).reshape([dim.constant for dim in self.buffer.shape])
 
 
