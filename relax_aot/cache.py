@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from relax_aot.errors import RelaxAotError
@@ -39,14 +39,6 @@ def digest_of(parts: Iterable[bytes | str]) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()[:40]
-
-
-def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Contents by relative path; their folders are made."""
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
 
 def cached_folder(kind: str, digest: str, make: Callable[[Path], None]) -> Path:

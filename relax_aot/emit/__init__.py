@@ -94,5 +94,6 @@ def rendered(view: ModelView, entries: Sequence[ModelView], externs: ExternTable
         files[f"{name}_threads.c"] = render("threads.c.j2", model=view)
     if view.bounds:
         files[f"{name}_config.h"] = render("config.h.j2", model=view)
-    blocks = {f"{name}_weights.bin": view.weights.block} if view.weights.block else {}
+    block = view.weights.block
+    blocks = {} if block is None else {f"{name}_weights.bin": block}
     return Sources(files, blocks, view.interface, view, header, entries)

@@ -13,7 +13,10 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
+from relax_aot.files import Block, Piece
 from relax_aot.ir.types import DType
 
 VERSION = 1
@@ -62,7 +65,11 @@ class Layout:
         """Where the last constant ends."""
         return max((p.offset + len(p.data) for p in self.parts), default=self.data_offset)
 
-    def pieces(self, start: int) -> Iterator[bytes | memoryview]:
+    def block(self, start: int) -> Block:
+        """The data from byte `start` on."""
+        return Block(partial(self.pieces, start), self.end - start)
+
+    def pieces(self, start: int) -> Iterator[Piece]:
         """The data and what lies between them, from byte `start` on."""
         for part in self.parts:
             yield bytes(part.offset - start)
@@ -78,16 +85,20 @@ class Layout:
             rows.append(_ENTRY.pack(part.offset & _LOW, len(part.data), kind, crc))
         return b"".join(rows)
 
-    def packed(self, expected: bytes) -> bytes:
+    def packed(self, expected: bytes) -> Block:
         """The block: header, table, data."""
         table = self.table()
-        # Large weights are copied once, where the pieces become the block.
-        pieces = [*self.pieces(_HEADER_BYTES + len(table)), bytes(self.total_bytes - self.end)]
         data_crc = 0
-        for piece in pieces:
+        for piece in self._data(len(table)):
             data_crc = zlib.crc32(piece, data_crc)
         header = expected + struct.pack("<II", data_crc, zlib.crc32(table))
-        return b"".join([header, struct.pack("<I", zlib.crc32(header)), table, *pieces])
+        first = header + struct.pack("<I", zlib.crc32(header)) + table
+        return Block(lambda: chain([first], self._data(len(table))), self.total_bytes)
+
+    def _data(self, table_bytes: int) -> Iterator[Piece]:
+        """What is behind the table, to the end."""
+        yield from self.pieces(_HEADER_BYTES + table_bytes)
+        yield bytes(self.total_bytes - self.end)
 
 
 def lay_out(

@@ -233,5 +233,6 @@ def _rendered(
         files[f"{name}_weights.c"] = render("weights.c.j2", model=view)
     if view.bounds:
         files[f"{name}_config.h"] = render("config.h.j2", model=view)
-    blocks = {f"{name}_weights.bin": view.weights.block} if view.weights.block else {}
+    block = view.weights.block
+    blocks = {} if block is None else {f"{name}_weights.bin": block}
     return Sources(files, blocks, view.interface, view, header, tuple(entries))

@@ -10,6 +10,7 @@ from relax_aot.emit.cuda_module import DeviceLaunch
 from relax_aot.emit.header import HeaderView
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.view import ModelView
+from relax_aot.files import Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Sources:
     """The C files of a model (path -> text), the weights block, and what they were made of."""
 
     files: dict[str, str]
-    blocks: dict[str, bytes]
+    blocks: dict[str, Block]
     interface: Interface
     """Of a model, or of the memory that its entries share."""
     view: ModelView

@@ -20,6 +20,7 @@ from relax_aot.emit.c_expr import literal, single_texts
 from relax_aot.emit.c_names import Names, comment
 from relax_aot.emit.wrap import noted
 from relax_aot.errors import RelaxAotError
+from relax_aot.files import Block
 from relax_aot.ir.graph import Array, Constant
 from relax_aot.ir.loops import Lit
 from relax_aot.ir.types import C_TYPES, DType
@@ -60,8 +61,8 @@ class Weights:
     prefix: str
     names: dict[str, str]
     """Constant -> C expression of type `const T *`."""
-    block: bytes
-    """Contents of the binary file; empty where all constants are text."""
+    block: Block | None
+    """Contents of the binary file; None where all constants are text, or it is not packed yet."""
     total_bytes: int
     label: str
     """What the linker calls the bytes that the assembler includes."""
@@ -91,7 +92,7 @@ class Weights:
 
     @property
     def in_block(self) -> bool:
-        return bool(self.block) or self.apart
+        return self.block is not None or self.apart
 
     @property
     def linked(self) -> bool:
@@ -110,7 +111,9 @@ class Weights:
 
     @property
     def block_bytes(self) -> int:
-        return self.layout.total_bytes if self.layout else len(self.block)
+        if self.layout is not None:
+            return self.layout.total_bytes
+        return 0 if self.block is None else self.block.size
 
     @property
     def identity_bytes(self) -> int:
@@ -167,7 +170,7 @@ def weights_of(
             f"weights of {total} bytes cannot be linked into a program, which can hold"
             f" {LINKED_BYTES}; use --weights blob, a file that the program maps into memory"
         )
-    block = b"" if as_text or apart else b"".join(layout.pieces(start))
+    block = None if as_text or apart else layout.block(start)
     names = Names(["run", "init", "arena_bytes", "weights", *taken], before=f"{prefix}_")
     views, expressions = [], {}
     for constant, data, part in zip(constants, arrays, layout.parts, strict=True):

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from relax_aot.emit.render import render
 from relax_aot.emit.sources import Sources
 from relax_aot.emit.view import ModelView
 from relax_aot.externs import ExternTable
+from relax_aot.files import Files
 from relax_aot.fusion.summary import Summary
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Micro, walk
@@ -47,7 +48,7 @@ class Project:
     """A generated C project. `files` maps relative paths to contents."""
 
     name: str
-    files: dict[str, bytes]
+    files: Files
     source_module: Module
     """The module as the frontend made it: what the C must compute."""
     plan: Plan
@@ -88,7 +89,7 @@ class Project:
         """The state block at the declared bounds."""
         return state_bytes(self.plan, self.interface)
 
-    def packaged(self, kind: str) -> dict[str, bytes]:
+    def packaged(self, kind: str) -> Files:
         """The files in one of packaging.NAMES."""
         return package(kind, self.files, self.units, self.view)
 
@@ -157,10 +158,10 @@ def files_of(
     needs: tuple[Need, ...],
     figures: Mapping[str, object],
     readme: str,
-) -> dict[str, bytes]:
+) -> Files:
     """All files of a project; `figures` are for programs: they mark the folder, and let two
     builds be compared."""
-    files = {path: text.encode() for path, text in sources.files.items()} | sources.blocks
+    files = {path: text.encode() for path, text in sources.files.items()}
     headers = micro_kernel_headers(plans)
     headers |= runtime_headers(files | externs.files | headers)
     architecture = architecture_of(board, headers)
@@ -179,8 +180,8 @@ def files_of(
         files |= processor_files(architecture, sources.view)
     files[MARKER] = (json.dumps(figures, indent=1) + "\n").encode()
     files |= headers
-    files |= extern_files(files, externs)
-    return dict(sorted(files.items()))
+    files |= extern_files({*files, *sources.blocks}, externs)
+    return Files(files, sources.blocks)
 
 
 def figures(
@@ -217,7 +218,7 @@ def figures(
     }
 
 
-def extern_files(files: Mapping[str, bytes], externs: ExternTable) -> dict[str, bytes]:
+def extern_files(files: Collection[str], externs: ExternTable) -> dict[str, bytes]:
     """The files of externs, none of which may be called as a generated one is."""
     clashes = sorted({path.lower() for path in files} & {path.lower() for path in externs.files})
     if clashes:
@@ -326,7 +327,7 @@ def runtime_headers(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The headers of ours that the generated files include, and those that these include."""
     folder = data_dir("runtime_c") / "include" / "raot"
     found: dict[str, bytes] = {}
-    sources = (text for path, text in files.items() if path.endswith((".c", ".h")))
+    sources = (files[path] for path in files if path.endswith((".c", ".h")))
     wanted = {name for text in sources for name in re.findall(rb'#include "raot/(\w+\.h)"', text)}
     while wanted:
         name = wanted.pop().decode()

@@ -40,7 +40,7 @@ def with_companions(project: EntriesProject, companions: Sequence[Companion]) ->
     """The project with these files, which its build files compile too."""
     if not companions:
         return project
-    files = dict(project.files)
+    files = dict(project.files.short)
     for companion in companions:
         files |= companion.files
     files |= runtime_headers(files)
@@ -49,4 +49,4 @@ def with_companions(project: EntriesProject, companions: Sequence[Companion]) ->
     files["CMakeLists.txt"] += b"\n" + cmake.encode()
     files["README.md"] = with_sections(files["README.md"], [one.readme for one in companions])
     units = tuple(companion.unit for companion in companions)
-    return replace(project, files=dict(sorted(files.items())), units=(*project.units, *units))
+    return replace(project, files=project.files | files, units=(*project.units, *units))

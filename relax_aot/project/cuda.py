@@ -12,6 +12,7 @@ from relax_aot.emit.entries import Part
 from relax_aot.emit.interface import Interface
 from relax_aot.emit.render import render
 from relax_aot.emit.sources import Sources
+from relax_aot.files import Files
 from relax_aot.ir.graph import Module
 from relax_aot.planning import Plan
 from relax_aot.project import (
@@ -165,7 +166,7 @@ def _files(
     cubins: Mapping[int, bytes],
     planned: Sequence[tuple[Plan, Interface]],
     interfaces: Mapping[str, Interface],
-) -> dict[str, bytes]:
+) -> Files:
     view, name, board = sources.view, sources.view.name, device.board
     texts = dict(sources.files)
     needs = needs_of(board, planned, sources.const_bytes)
@@ -182,12 +183,12 @@ def _files(
     }  # fmt: skip
     texts["CMakeLists.txt"] = render("cuda/CMakeLists.txt.j2", **shown)
     texts["README.md"] = render("cuda/README.md.j2", **shown)
-    files = {path: text.encode() for path, text in texts.items()} | sources.blocks
+    files = {path: text.encode() for path, text in texts.items()}
     said = figures(board, sources, {need.what: need.bytes for need in needs}, interfaces)
     files[MARKER] = (json.dumps(said, indent=1) + "\n").encode()
     headers = micro_kernel_headers([plan for plan, _ in planned])
     files |= runtime_headers(files | headers)
-    return dict(sorted(files.items()))
+    return Files(files, sources.blocks)
 
 
 def _rows(cubin: bytes) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from relax_aot.emit.interface import DimField, Interface
 from relax_aot.emit.sources import Sources
 from relax_aot.emit.view import ModelView
 from relax_aot.externs import ExternTable
+from relax_aot.files import Files
 from relax_aot.fusion.summary import Summary
 from relax_aot.ir.graph import Module
 from relax_aot.planning import Plan
@@ -53,7 +54,7 @@ class EntriesProject:
     entry sees it: its plan and interface, and the files of all."""
 
     name: str
-    files: dict[str, bytes]
+    files: Files
     entries: dict[str, Project]
     shared: Interface
     """The memory of all entries, and the sizes that init is given."""
@@ -82,7 +83,7 @@ class EntriesProject:
     def state_bytes(self) -> int:
         return next(iter(self.entries.values())).state_bytes
 
-    def packaged(self, kind: str) -> dict[str, bytes]:
+    def packaged(self, kind: str) -> Files:
         """The files in one of packaging.NAMES but arduino, whose sketch is of one entry."""
         if kind == "arduino":
             raise PackageError(
@@ -148,7 +149,7 @@ def assemble_entries(
 def entries_project(
     parts: Sequence[Compiled],
     sources: Sources,
-    files: dict[str, bytes],
+    files: Files,
     board: Board,
     units: tuple[str, ...],
     foreign: frozenset[str] = frozenset(),

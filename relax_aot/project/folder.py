@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from relax_aot.errors import RelaxAotError
+from relax_aot.files import write_file
 from relax_aot.project.packaging import DIGESTS, EDITABLE, LISTED, MARKER
 
 _EXCHANGE = 2
@@ -44,15 +45,13 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> Path:
     try:
         target = folder.resolve()
         _refuse_others(folder, target)
-        files = {**files, **_edited(folder, target, files)}
+        edited = _edited(folder, target, files)
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
             fresh = Path(scratch) / "project"
-            for name, content in files.items():
-                path = fresh / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-                _keep_time(target / name, path)
+            for name in files:
+                write_file(fresh / name, edited if name in edited else files, name)
+                _keep_time(target / name, fresh / name)
             for name in _added(folder, target, files):
                 _carry(target / name, fresh / name)
             _take_place(fresh, target, Path(scratch) / "previous")

@@ -65,4 +65,4 @@ def with_pool(project: EntriesProject, pool: int, context: int) -> EntriesProjec
     section = render("llm/pool.md.j2", name=shared.name, prefix=shared.prefix)
     readme = with_sections(project.files["README.md"], [section])
     files = project.files | {f"{shared.name}_pool.h": header.encode(), "README.md": readme}
-    return replace(project, files=dict(sorted((files | runtime_headers(files)).items())))
+    return replace(project, files=files | runtime_headers(files))

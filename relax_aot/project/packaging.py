@@ -20,9 +20,10 @@ from relax_aot.emit.header import LICENSE
 from relax_aot.emit.render import render
 from relax_aot.emit.view import ModelView
 from relax_aot.errors import RelaxAotError
+from relax_aot.files import Block, Files
 from relax_aot.version import VERSION
 
-Files = dict[str, bytes]
+Contents = dict[str, bytes]
 
 PACKAGE_VERSION = "1.0.0"
 VENDOR = "relax_aot"
@@ -74,18 +75,18 @@ class Parts:
 
     view: PackageView
     model: ModelView
-    code: Files
+    code: Contents
     """Sources and headers, by their path in the flat project."""
-    rest: Files
-    """README, the mark of our folders, and a block of weights apart from the code."""
+    rest: Contents
+    """README, and the mark of our folders."""
+    blocks: Mapping[str, Block]
+    """Weights that are no C text."""
 
 
-def package(
-    kind: str, files: Mapping[str, bytes], units: tuple[str, ...], model: ModelView
-) -> Files:
+def package(kind: str, files: Files, units: tuple[str, ...], model: ModelView) -> Files:
     """The files of a project in the packaging called `kind`."""
     if kind == "flat":
-        return dict(files) | {MARKER: _listed(files[MARKER], files)}
+        return files | {MARKER: _listed(files[MARKER], files)}
     if kind not in KINDS:
         raise PackageError(f"unknown packaging {kind!r}; known are: {', '.join(KINDS)}")
     if kind not in _WRITES_PLACES and model.weights.in_block and not model.interface.weights_apart:
@@ -94,26 +95,24 @@ def package(
             f" {kind} cannot do; choose --weights c or --weights blob"
         )
     parts = _parts(kind, files, units, model)
-    marker = _listed(files[MARKER], KINDS[kind](parts))
+    marker = _listed(files[MARKER], Files(KINDS[kind](parts), parts.blocks))
     made = KINDS[kind](replace(parts, rest=parts.rest | {MARKER: marker}))
-    return dict(sorted(made.items()))
+    return Files(made, parts.blocks)
 
 
 def _listed(marker: bytes, files: Mapping[str, bytes]) -> bytes:
     """With the names of all files, so that files that a user adds are told from ours, and digests
     of those that a user may edit."""
     edited = {
-        name: hashlib.sha256(content).hexdigest()
-        for name, content in sorted(files.items())
+        name: hashlib.sha256(files[name]).hexdigest()
+        for name in sorted(files)
         if name.endswith(EDITABLE)
     }
     said = json.loads(marker) | {LISTED: sorted(files), DIGESTS: edited}
     return (json.dumps(said, indent=1) + "\n").encode()
 
 
-def _parts(
-    kind: str, files: Mapping[str, bytes], units: tuple[str, ...], model: ModelView
-) -> Parts:
+def _parts(kind: str, files: Files, units: tuple[str, ...], model: ModelView) -> Parts:
     block = f"{model.name}_weights.bin"
     linked = not model.interface.weights_apart or kind in _WRITES_PLACES
     sources = tuple(unit for unit in units if linked or unit != f"{model.name}_weights.c")
@@ -131,9 +130,10 @@ def _parts(
         cores=CORES,
     )
     code = {path: files[path] for path in (*sources, *headers)}
-    rest = {path: files[path] for path in (MARKER, block) if path in files}
-    rest["README.md"] = _readme(kind, files["README.md"], view)
-    return Parts(view, model, code, rest)
+    readme = _readme(kind, files["README.md"], view)
+    return Parts(
+        view, model, code, {MARKER: files[MARKER], "README.md": readme}, dict(files.blocks)
+    )
 
 
 def _readme(kind: str, flat: bytes, view: PackageView) -> bytes:
@@ -147,7 +147,7 @@ def _plain(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._/ +-]", "_", comment(text)) or "without a name"
 
 
-def _zephyr(parts: Parts) -> Files:
+def _zephyr(parts: Parts) -> Contents:
     return (
         parts.code
         | parts.rest
@@ -159,7 +159,7 @@ def _zephyr(parts: Parts) -> Files:
     )
 
 
-def _esp_idf(parts: Parts) -> Files:
+def _esp_idf(parts: Parts) -> Contents:
     return (
         parts.code
         | parts.rest
@@ -170,7 +170,7 @@ def _esp_idf(parts: Parts) -> Files:
     )
 
 
-def _platformio(parts: Parts) -> Files:
+def _platformio(parts: Parts) -> Contents:
     view = parts.view
     manifest = {
         "name": view.name,
@@ -186,7 +186,7 @@ def _platformio(parts: Parts) -> Files:
     return _under_src(parts) | {"library.json": (json.dumps(manifest, indent=2) + "\n").encode()}
 
 
-def _arduino(parts: Parts) -> Files:
+def _arduino(parts: Parts) -> Contents:
     sketch = render("package/sketch.ino.j2", package=parts.view, model=parts.model).encode()
     return _under_src(_by_pragma(parts)) | {
         "library.properties": _text("library.properties.j2", parts),
@@ -194,7 +194,7 @@ def _arduino(parts: Parts) -> Files:
     }
 
 
-def _cmsis_pack(parts: Parts) -> Files:
+def _cmsis_pack(parts: Parts) -> Contents:
     """The folder of a pack, and the pack itself."""
     view = parts.view
     folder = _under_src(_by_pragma(parts)) | {
@@ -204,10 +204,13 @@ def _cmsis_pack(parts: Parts) -> Files:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in sorted(folder.items()):
             archive.writestr(zipfile.ZipInfo(path, _EPOCH), content)
+        for path, block in sorted(parts.blocks.items()):
+            with archive.open(zipfile.ZipInfo(path, _EPOCH), "w") as file:
+                file.writelines(block.pieces())
     return folder | {f"{VENDOR}.{view.name}.{view.version}.pack": packed.getvalue()}
 
 
-def _under_src(parts: Parts) -> Files:
+def _under_src(parts: Parts) -> Contents:
     return {f"src/{path}": content for path, content in parts.code.items()} | parts.rest
 
 
@@ -216,14 +219,14 @@ def _by_pragma(parts: Parts) -> Parts:
         path: PRAGMA + content if path in parts.view.sources else content
         for path, content in parts.code.items()
     }
-    return Parts(parts.view, parts.model, code, parts.rest)
+    return replace(parts, code=code)
 
 
 def _text(template: str, parts: Parts) -> bytes:
     return render(f"package/{template}", package=parts.view).encode()
 
 
-KINDS: dict[str, Callable[[Parts], Files]] = {
+KINDS: dict[str, Callable[[Parts], Contents]] = {
     "zephyr": _zephyr,
     "esp-idf": _esp_idf,
     "platformio": _platformio,

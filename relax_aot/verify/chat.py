@@ -6,9 +6,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from relax_aot.cache import cached_folder, digest_of, write_files
+from relax_aot.cache import cached_folder, digest_of
 from relax_aot.emit.generate import CHAT
 from relax_aot.errors import RelaxAotError
+from relax_aot.files import write_files
 from relax_aot.project.entries import EntriesProject
 from relax_aot.toolchain.compilers import host_compiler, host_flags, run
 from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError, processor

@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from relax_aot.cache import cached_folder, digest_of, write_files
+from relax_aot.cache import cached_folder, digest_of
 from relax_aot.errors import RelaxAotError
+from relax_aot.files import write_files
 from relax_aot.progress import detail
 from relax_aot.project import Project
 from relax_aot.project.cuda_board import Cuda

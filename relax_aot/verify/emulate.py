@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from relax_aot.binaries.stack import frame_of
-from relax_aot.cache import write_files
 from relax_aot.emulation.harness import HarnessCall, HarnessResult
 from relax_aot.emulation.qemu import require_emulator, run_image
 from relax_aot.errors import RelaxAotError
+from relax_aot.files import write_files
 from relax_aot.project.board import Board
 from relax_aot.toolchain.build import FILES, Image, build_target
 from relax_aot.verify.library import RawResult

@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 
 from relax_aot.binaries.cubin import read_cubin
 from relax_aot.binaries.stack import worst_stack
-from relax_aot.cache import write_files
+from relax_aot.files import write_files
 from relax_aot.toolchain.compilers import host_compiler, host_flags, run
 from relax_aot.verify.emulate import build_image
 from relax_aot.verify.host import OPTIMISE_FLAGS, HostBuildError

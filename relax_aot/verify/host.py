@@ -22,9 +22,10 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.cache import cached_folder, digest_of, write_files
+from relax_aot.cache import cached_folder, digest_of
 from relax_aot.emit.interface import Interface
 from relax_aot.errors import RelaxAotError
+from relax_aot.files import write_files
 from relax_aot.project import Project
 from relax_aot.project.entries import EntriesProject
 from relax_aot.resources import data_dir

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from relax_aot.cache import write_files
 from relax_aot.emit.render import render
 from relax_aot.errors import RelaxAotError
+from relax_aot.files import write_files
 from relax_aot.project import Project
 from relax_aot.project.folder import write_folder
 from relax_aot.project.packaging import MARKER
@@ -97,13 +97,13 @@ def prove(project: Project, seconds: float | None = None) -> Proof:
         )
     require_linked(project, "a proof")
     driver = render("verify/proof.c.j2", model=project.view).encode()
-    files = {**project.packaged("flat"), DRIVER: driver}
+    files = project.packaged("flat") | {DRIVER: driver}
     return _run(project.name, files, command_of(project), seconds)
 
 
 def write(project: Project, proof: Proof, folder: Path) -> Path:
     """The project with what was found in its folder proof/."""
-    return write_folder({**project.packaged("flat"), **proof.files}, folder)
+    return write_folder(project.packaged("flat") | proof.files, folder)
 
 
 def prove_again(folder: Path, seconds: float | None = None) -> Proof:

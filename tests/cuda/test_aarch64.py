@@ -17,8 +17,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from relax_aot import driver
-from relax_aot.cache import write_files
 from relax_aot.driver import Options
+from relax_aot.files import write_files
 from relax_aot.project import Project
 from relax_aot.toolchain import tools, zig
 from relax_aot.verify.adapter import adapter_files

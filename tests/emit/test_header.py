@@ -16,10 +16,10 @@ from onnx import helper
 import relax_aot as rx
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.files import write_files
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
 from relax_aot.project.packaging import NAMES
-from tests.emit.test_profile_hooks import put
 from tests.end_to_end.test_data_sizes import FLOAT, INT64, model
 from tests.golden.subjects import PROJECTS
 
@@ -75,7 +75,7 @@ def compiled(folder: Path, *arguments: str, compiler: str = "gcc") -> None:
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_the_example_compiles_and_runs(name: str, tmp_path: Path) -> None:
     built = project(name)
-    put(built.files, tmp_path)
+    write_files(tmp_path, built.files)
     (tmp_path / "example.c").write_text(example_of(header_of(built)))
     compiled(tmp_path, *FLAGS, "example.c", *built.units, "-o", "example", "-lm")
     assert subprocess.run([tmp_path / "example"], check=False).returncode == 0
@@ -86,7 +86,7 @@ def test_the_example_compiles_and_runs(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_stated_sizes_are_those_of_the_code(name: str, tmp_path: Path) -> None:
     built = project(name)
-    put(built.files, tmp_path)
+    write_files(tmp_path, built.files)
     header, prefix = header_of(built), built.name.upper()
     fixed = dict(re.findall(rf"^#define ({prefix}_[A-Z0-9_]+) +(\d+)", header, re.M))
     bounded = dict(re.findall(rf"^ \*   ({prefix}_[A-Z0-9_]+) +(\d+)  ", header, re.M))
@@ -139,7 +139,7 @@ def test_every_file_names_its_license(kind: str) -> None:
 
 def test_headers_of_two_versions_do_not_mix(tmp_path: Path) -> None:
     built = project("int8_m4")
-    put(built.files, tmp_path)
+    write_files(tmp_path, built.files)
     text = f'#define RAOT_INTERFACE_VERSION 0\n#include "{built.name}.h"\n'
     (tmp_path / "mixed.c").write_text(text)
     done = subprocess.run(

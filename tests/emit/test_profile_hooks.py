@@ -13,6 +13,7 @@ import pytest
 import relax_aot as rx
 from relax_aot import driver
 from relax_aot.driver import Options
+from relax_aot.files import write_files
 from relax_aot.project import Project
 from relax_aot.project.board import load_board
 from relax_aot.verify.profile import profile
@@ -46,13 +47,6 @@ def project() -> Project:
     return driver.compile_model(GESTURE, "nucleo-f446re", Options(bounds={"n": (1, 16)}))
 
 
-def put(files: dict[str, bytes], folder: Path) -> Path:
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    return folder
-
-
 def build(folder: Path, *arguments: str, compiler: str = "gcc") -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} not installed")
@@ -70,7 +64,7 @@ def test_off_the_hook_adds_nothing(project: Project, tmp_path: Path) -> None:
         r"RAOT_PROFILE\(\s*\w+,\s+([^;]*)\);$", r"\1;", source, flags=re.MULTILINE
     )
     assert count == len(project.view.kernels) > 5 and "RAOT_PROFILE" not in bare
-    put(project.files, tmp_path)
+    write_files(tmp_path, project.files)
     build(tmp_path, "-c", "gesture.c", "-o", "with.o")
     (tmp_path / "gesture.c").write_text(bare)
     build(tmp_path, "-c", "gesture.c", "-o", "without.o")
@@ -79,7 +73,7 @@ def test_off_the_hook_adds_nothing(project: Project, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_on_every_call_is_seen_in_its_order(project: Project, tmp_path: Path) -> None:
-    put(project.files, tmp_path)
+    write_files(tmp_path, project.files)
     (tmp_path / "log.h").write_text(LOGGING)
     (tmp_path / "try.c").write_text(MAIN)
     units = ("try.c", *project.units)
@@ -95,7 +89,7 @@ def test_on_every_call_is_seen_in_its_order(project: Project, tmp_path: Path) ->
 @pytest.mark.qemu
 def test_the_cycle_counter_of_the_document_compiles(project: Project, tmp_path: Path) -> None:
     (header,) = re.findall(r"^```c\n(.*?)^```", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
-    put(project.files, tmp_path)
+    write_files(tmp_path, project.files)
     (tmp_path / "cycles.h").write_text(header)
     flags = load_board("nucleo-f446re").flags
     hook = '-DRAOT_PROFILE_HEADER="cycles.h"'

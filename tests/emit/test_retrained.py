@@ -111,7 +111,7 @@ def test_what_the_compiler_quantizes_itself_keeps_its_code() -> None:
 @pytest.mark.parametrize("board", BOARDS[1:])
 def test_a_board_runs_the_block_of_another_training(board: str) -> None:
     first, other = (network("qdq channels", seed, board) for seed in (0, 1))
-    files = {**first.files, **{n: f for n, f in other.files.items() if n.startswith("net_weights")}}
+    files = first.files | {n: f for n, f in other.files.items() if n.startswith("net_weights")}
     (x,) = samples(1, 1)
     (run,) = emulate(replace(first, files=files), [{"x": x}])
     expected = unoptimized(trained("qdq channels", 1), {"x": x})

@@ -24,7 +24,7 @@ def broken(board: str, statement: str) -> Project:
     found = re.search(r"static void (\w+)\([^)]*\)\n\{\n", text)
     assert found is not None
     changed = f"{text[: found.end()]}    {statement}\n{text[found.end() :]}"
-    return replace(project, files={**project.files, "gesture.c": changed.encode()})
+    return replace(project, files=project.files | {"gesture.c": changed.encode()})
 
 
 @pytest.mark.qemu

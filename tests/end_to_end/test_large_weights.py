@@ -45,12 +45,12 @@ def perceptron() -> onnx.ModelProto:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_weights_of_100_megabytes_need_less_than_four_times_that(tmp_path: Path) -> None:
+def test_weights_of_100_megabytes_need_little_more_than_three_times_that(tmp_path: Path) -> None:
     path, folder = tmp_path / "large.onnx", tmp_path / "out"
     onnx.save(perceptron(), path)
     weights = WIDTH * WIDTH * LAYERS * 4
-    arguments = ["compile", str(path), "--bound", "n=8", "-o", str(folder)]
-    for _ in ("a new folder", "one that is replaced"):
+    plain = ["compile", str(path), "--bound", "n=8", "-o", str(folder)]
+    for arguments in (plain, plain, [*plain, "--weights", "blob"]):  # The last two replace a folder
         done = subprocess.run(
             [sys.executable, "-c", MEASURED, sys.executable, "-m", "relax_aot", *arguments],
             cwd=ROOT,
@@ -58,7 +58,7 @@ def test_weights_of_100_megabytes_need_less_than_four_times_that(tmp_path: Path)
             text=True,
             check=True,
         )
-        assert int(done.stdout) * 1024 < 4 * weights
+        assert int(done.stdout) * 1024 < 3.25 * weights
     assert (folder / "large_weights.bin").stat().st_size >= weights
     text = sum(file.stat().st_size for file in folder.glob("*.c"))
     assert text < 200_000

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relax_aot.cache import write_files
+from relax_aot.files import write_files
 from relax_aot.ir.types import DType
 from relax_aot.project import Project
 from relax_aot.resources import data_dir

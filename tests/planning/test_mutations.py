@@ -141,7 +141,7 @@ def test_too_small_an_arena_is_refused() -> None:
 def changed(project: Project, path: str, text: str) -> Project:
     """The project with one file replaced."""
     assert text != project.files[path].decode()
-    return replace(project, files={**project.files, path: text.encode()})
+    return replace(project, files=project.files | {path: text.encode()})
 
 
 def ladder_expected(x: Any) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, name: str, at: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exchanges", [True, False])
-@pytest.mark.parametrize("name", ["write_bytes", "mkdir", "rename"])
+@pytest.mark.parametrize("name", ["open", "mkdir", "rename"])
 def test_a_full_disk_leaves_the_old_project(name: str, exchanges: bool, tmp_path: Path) -> None:
     target = tmp_path / "out"
     write_folder(OLD, target)

@@ -61,7 +61,7 @@ def test_bytes_of_other_bounds_are_those_of_a_build_with_them(n: int) -> None:
 
 
 def build_library_with(project: Project, header: bytes) -> Path:
-    return build_library(replace(project, files={**project.files, "enc_config.h": header}))
+    return build_library(replace(project, files=project.files | {"enc_config.h": header}))
 
 
 def test_svg_is_xml_with_one_block_for_each_value() -> None:

@@ -181,8 +181,7 @@ def test_a_fault_is_an_alarm(tmp_path: Path) -> None:
     text = project.files[header].decode()
     cut = text.replace("CHAIN_Y_BYTES = 4LL *", "CHAIN_Y_BYTES = -4LL + 4LL *")
     assert cut != text
-    project.files[header] = cut.encode()
-    proof = prove(project)
+    proof = prove(replace(project, files=project.files | {header: cut.encode()}))
     assert not proof.ok and any("out of bounds write" in alarm for alarm in proof.alarms)
 
 
