@@ -37,7 +37,7 @@ from relax_aot.ir.loops import (
     apply,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import collapsed, contraction_of, moved, step_of
+from relax_aot.scheduling.contraction import collapsed, contraction_of, moved, stride
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.one_sum import with_one_sum
 from relax_aot.scheduling.devices.operands import (
@@ -380,9 +380,11 @@ class _Launch:
                 self._fetch_plain(copy, half, part, self.zeros, whole=stop is None)
 
     def _fetch(self, copy: _Copy, half: Dim, part: Dim, stop: Dim | None) -> None:
-        """Steps that follow each other in one window have one condition."""
+        """Steps that follow each other in one window have one condition. Where elements are not
+        equally far apart, as in a reflected border, each has an address of its own."""
         w, product, inner = self.w, self.product, self.product.steps[-1]
-        alone = inner.variable in copy.ends or not inner.extent.is_constant
+        step = stride(copy.load, inner.variable)
+        alone = step is None or inner.variable in copy.ends or not inner.extent.is_constant
         count = 1 if alone else gcd(inner.extent.constant, copy.each)
         together = gcd(stop.constant, copy.each) if stop is not None and stop.is_constant else 1
         first = part + copy.first
@@ -394,8 +396,8 @@ class _Launch:
                 beyond = [below(first + e // together * together, stop)] if stop is not None else []
                 conditions = [*beyond, *window]
                 if copy.next is None:
-                    step = step_of(copy.load, inner.variable)
-                    far = (near * step, ZERO) if step.is_constant else (ZERO, near * step)
+                    ahead = near * (ZERO if step is None else step)
+                    far = (ahead, ZERO) if step is None or step.is_constant else (ZERO, ahead)
                     self._load(copy, half, e, moved(copy.load, at), conditions, far[1], far[0])
                 else:
                     own = {**at, inner.variable: at[inner.variable] + near}

@@ -166,6 +166,22 @@ CHANNELS_LAST = CHANNELS_LAST.replace(
     "b, d, i + k - 3, 2*j + l - 2", "b, i + k - 3, 2*j + l - 2, d"
 )
 CHANNELS_LAST = CHANNELS_LAST.replace("%w[c, d, k, l]", "%w[c, k, l, d]")
+REFLECTED = """
+    symbol n in 1..5
+    const %w: f32[6, 8] = splat 0.5
+    kernel @conv(%x: f32[n, 9], %w: f32[6, 8]) -> (%y: f32[n, 6, 5]) {
+      for b in 0..n {
+        for c in 0..6 {
+          for i in 0..5 {
+            local sum: f32 = 0.0:f32
+            for k in 0..8 {
+              sum = fma(%x[b, -max(-2*i - k + 8, 2*i + k - 8) + 8], %w[c, k], sum)
+            }
+            %y[b, c, i] = sum
+          }
+        }
+      }
+    }"""
 CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "rows below, at and above a tile": (matmul(6, 33), tuple({"n": n} for n in (0, 1, 16, 17, 40))),
     "both sides of the edges of columns": (matmul(4, 33), ({"n": 3}, {"n": 33})),
@@ -177,6 +193,7 @@ CASES: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "a convolution with borders and strides": (CONVOLUTION, ({"n": 2},)),
     "a first layer": (FIRST_LAYER, ({"n": 1, "h": 1}, {"n": 2, "h": 5})),
     "a first layer with channels last": (CHANNELS_LAST, ({"n": 1, "h": 3},)),
+    "a reflected border": (REFLECTED, ({"n": 1}, {"n": 5})),
     "weights of four bits": (DECODED, ({"n": 9},)),
     "half precision": (HALF, ({"n": 9},)),
     "another half precision": (HALF.replace("f16", "bf16"), ({"n": 9},)),
