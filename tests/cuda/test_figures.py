@@ -183,7 +183,7 @@ SUBJECTS = {
         f"convolution f32 of points, {channels} channels, {filters} filters": Subject(
             points(channels, filters), None, mostly_ffma, every=True
         )
-        for channels, filters in ((8, 16), (16, 16), (16, 32), (24, 24))
+        for channels, filters in ((8, 16), (16, 16), (16, 32), (24, 24), (32, 8), (48, 16))
     },
     "attention f32": Subject(ATTENTION, None, attends, 0.125),
     **{

@@ -20,6 +20,8 @@ from relax_aot.scheduling.devices.matrix_units import matrix_product
 from relax_aot.scheduling.devices.products import product
 from relax_aot.toolchain.nvrtc import cubin
 from tests.conftest import ROOT
+from tests.cuda.figure_models import points
+from tests.cuda.test_figures import alone
 from tests.cuda.toolkits import needs_compilers
 from tests.scheduling.devices.kernels import device_form
 
@@ -264,4 +266,14 @@ def test_windows_of_any_depth_spill_nothing(kind: str, depth: int) -> None:
     assert device is not None
     source = device_source("model", [device], bounds)
     for sm, toolkit in ((87, 11), (87, 12), (90, 13)):
+        assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("filters", [8, 16])
+@pytest.mark.parametrize("channels", [32, 48, 64])
+def test_points_of_few_filters_spill_nothing(channels: int, filters: int) -> None:
+    device, bounds = alone(points(channels, filters))
+    source = device_source("model", [device], bounds)
+    for sm, toolkit in ((87, 11), (90, 12), (90, 13)):
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)

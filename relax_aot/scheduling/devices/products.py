@@ -114,15 +114,13 @@ class Tiles:
     """Tiles for products of any size: `large` ones where they are at least `enough`, so that all
     processors of a device have work, else `small` ones. `low` or `slim` ones are the large ones of
     few rows or columns whose steps are in tables, which leave registers for them; `thin` ones are
-    for at most 16 rows, or columns, whose steps follow each other, and `waiting` ones where copies
-    pass through registers."""
+    for at most 16 rows, or columns, whose steps follow each other."""
 
     large: Tile = Tile(128, 128, 8, (8, 8))
     small: Tile = Tile(32, 64, 16, (4, 8))
     low: Tile = Tile(64, 128, 4, (8, 8))
     slim: Tile = Tile(128, 64, 4, (8, 8))
-    thin: tuple[Tile, Tile] = (Tile(16, 256, 8, (4, 16)), Tile(256, 16, 8, (16, 4)))
-    waiting: tuple[Tile, Tile] = (Tile(16, 128, 16, (4, 8)), Tile(128, 16, 16, (8, 4)))
+    thin: tuple[Tile, Tile] = (Tile(16, 128, 16, (4, 8)), Tile(128, 16, 16, (8, 4)))
     enough: int = 16
 
 
@@ -162,7 +160,7 @@ def _large(product: Product, tiles: Tiles, bounds: Bounds, *, waits: bool) -> tu
         large = tiles.low
     elif tabled and 2 * columns <= large.columns:
         large = tiles.slim
-    low, narrow = tiles.waiting if waits or product.found.computed else tiles.thin
+    low, narrow = tiles.thin
     plain = product.padded is None
     if plain and rows <= low.rows:
         large = low

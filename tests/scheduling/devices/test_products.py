@@ -250,7 +250,7 @@ LOW = """
     ids=["rows", "rows of steps", "columns", "columns of steps"],
 )  # fmt: skip
 def test_thin_tiles_have_the_bits_of_the_plain_loops(text: str, target: Target) -> None:
-    tiles = replace(TILES, thin=THIN, waiting=THIN, enough=1)
+    tiles = replace(TILES, thin=THIN, enough=1)
     plain, device, _ = device_form(
         text.replace("0..40", "0..140"), partial(product, tiles=tiles), target=target
     )
