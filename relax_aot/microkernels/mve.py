@@ -169,6 +169,29 @@ MICRO_KERNELS = (
         BYTES, struct="raot_interleave4",
     ),
     *micro_kernels(
+        LINES,
+        """flip $flip, zero -128..127, channels 1..16, apart ~blocks * length * 4 |
+        blocks * length * 4 + 8, blocks 1..~4, length 4..~40, top ~-3 | -1 | 0 | 3,
+        left ~-3 | -1 | 0 | 2, lines 1..~10, columns 1..~40, line_step columns * step..,
+        step channels..
+        kernel @raot_interleave4_channels_$S(
+          %image: $T[span(min(lines, top + 2 * blocks + 2) * line_step,
+          min(columns, left + length) * step, channels * 1,
+          min(lines, top + 2 * blocks + 2) - max(top, 0),
+          min(columns, left + length) - max(left, 0))]
+        ) -> (%rows4: i8[span(up(channels, 4) * apart, blocks * (4 * length), length * 4,
+          4 * 1)]) {
+          for n in 0..channels, b in 0..blocks, c in 0..length, j in 0..4 {
+            let y = top + 2 * b + j
+            let x = left + c
+            local byte: u8 = select(within(0 <= y < lines, 0 <= x < columns),
+              (u8(%image[y * line_step + x * step + n]) ^ u8(index(flip))), u8(index(zero)))
+            %rows4[n * apart + (b * length + c) * 4 + j] = i8(byte)
+          }
+        }""",
+        BYTES, struct="raot_interleave4_channels",
+    ),
+    *micro_kernels(
         "requantize_nhwc.h",
         """channels 1..~37, positions 1..~5, out_step channels * channel_step..,
         channel_step ~1 | 40, $limits

@@ -107,6 +107,53 @@ def test_innermost_loops_of_shared_models_are_vectors(
     )
 
 
+IMAGES = ((1, 1), (1, 40), (40, 1), (2, 3), (6, 7), (17, 40), (40, 39))
+"""Heights and widths."""
+
+
+def image_net(channels: int, taps: int, stride: int) -> Project:
+    """A depthwise convolution of images between pointwise ones, quantized."""
+    text = f"""
+        a = Conv <kernel_shape = [1, 1]> (x, wa, ba)
+        r = Relu (a)
+        d = Conv <group = {channels}, kernel_shape = [{taps}, {taps}],
+            strides = [{stride}, {stride}], pads = [{", ".join([str(taps // 2)] * 4)}]> (r, wd, bd)
+        c = Clip (d, low, high)
+        y = Conv <kernel_shape = [1, 1]> (c, we, be)"""
+    shapes = {"wa": (channels, 3, 1, 1), "ba": (channels,), "wd": (channels, 1, taps, taps),
+              "bd": (channels,), "we": (5, channels, 1, 1), "be": (5,)}  # fmt: skip
+    weights = random_weights(np.random.default_rng(channels + taps), **shapes)
+    weights |= {"low": np.zeros((), np.float32), "high": np.ones((), np.float32)}
+    model = model_of("image (float[1, 3, h, w] x) => (float[1, 5, p, q] y)", text, weights)
+    samples = np.random.default_rng(5).normal(size=(1, 1, 3, 40, 40)).astype(np.float32)
+    options = driver.Options(
+        bounds={"h": (1, 40), "w": (1, 40)}, quantize=Choice("int8"), calibrate={"x": samples}
+    )
+    return driver.compile_model(model, BOARD, options)
+
+
+@pytest.mark.qemu
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("channels", "taps", "stride"), [(37, 3, 1), (6, 3, 2)], ids=["many", "few"]
+)
+def test_depthwise_images_keep_the_bits(
+    channels: int, taps: int, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(6)
+    samples = [{"x": rng.normal(size=(1, 3, *size)).astype(np.float32)} for size in IMAGES]
+    project = image_net(channels, taps, stride)
+    assert b"raot_interleave4_channels_s8(" in project.files[f"{project.name}.c"]
+    fast = emulate(project, samples)
+    monkeypatch.setattr(
+        "relax_aot.scheduling.schedule", lambda m, target, *_, **__: fma.run(m, target)
+    )
+    plain = emulate(image_net(channels, taps, stride), samples)
+    for size, a, b in zip(IMAGES, fast, plain, strict=True):
+        assert a.status == b.status == 0
+        assert a.outputs["y"].tobytes() == b.outputs["y"].tobytes(), size
+
+
 def residual_net(seed: int, weights_in: str = "auto") -> Project:
     """Dilated convolutions with sums of two images, whose weights may need more than 32 bits, a
     function by a table, and two images as one with their scales changed."""

@@ -35,6 +35,15 @@ def _matmul(rows: int, columns: int) -> str:
     }}"""
 
 
+def _channels_last(text: str) -> str:
+    """Windows of twenty channels, which lie side by side."""
+    text = text.replace("[2, 6, 6]", "[6, 6, 20]").replace(
+        "%x[c, i + k - 1, j + l - 1]", "%x[i + k - 1, j + l - 1, c]"
+    )
+    text = text.replace("%y[c, i, j]", "%y[i, j, c]").replace("[2, 3, 3]", "[20, 3, 3]")
+    return text.replace("f32[2]", "f32[20]").replace("c in 0..2", "c in 0..20")
+
+
 def _depthwise(kind: str, taps: int, start: str, added: str, result: str) -> str:
     """Windows of 3 x `taps` on an image with a border."""
     pad, image = taps // 2, f"{kind}[2, 6, 6]"
@@ -76,6 +85,7 @@ DEPTHWISE_INTEGER = _depthwise("i8", 3, *_BYTES)
 DEPTHWISE_FLOATS = DEPTHWISE_INTEGER.replace("(%y: i8", "(%y: f32").replace(
     _BYTES[2], "(cast(sum, f32, wrap) * %scale[c])"
 )
+DEPTHWISE_LAST = _channels_last(DEPTHWISE_INTEGER)
 LONG_WINDOWS = _depthwise("i8", 5, *_BYTES)
 LONGER_WINDOWS = _depthwise("i8", 7, *_BYTES)
 

@@ -8,7 +8,7 @@
  *     func @main(%t0: i8[1, 6, 7, 3]) {
  *       %t3_2: i8[1, 6, 7, 8], %t3_2.sums: i32[64], %t3_2.columns: i8[81] = call_kernel
  *           @conv_nhwc_integer_requantize_t3_2(%t0, %t1.groups_925a6bc6, %t1.scales_f776bcc8)  # t3
- *       %t6_3: i8[1, 6, 7, 8], %t6_3.interleaved: i8[124], %t6_3.sums: i32[50] = call_kernel
+ *       %t6_3: i8[1, 6, 7, 8], %t6_3.sums: i32[50], %t6_3.interleaved: i8[960] = call_kernel
  *           @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.interleaved_ba275c04,
  *           %t6.bias_ebef2484, %t6.scales_fd55ee44)  # t6
  *       %t9_2: i8[1, 6, 7, 4], %t9_2.sums: i32[64] = call_kernel
@@ -76,7 +76,7 @@ conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int32_t *rest
 }
 
 /*
- * %t6_3: i8[1, 6, 7, 8], %t6_3.interleaved: i8[124], %t6_3.sums: i32[50] = call_kernel
+ * %t6_3: i8[1, 6, 7, 8], %t6_3.sums: i32[50], %t6_3.interleaved: i8[960] = call_kernel
  *     @depthwise_nhwc_integer_requantize_t6_3(%t3_2, %t6.interleaved_ba275c04, %t6.bias_ebef2484,
  *     %t6.scales_fd55ee44)
  * from t6
@@ -84,23 +84,26 @@ conv_nhwc_integer_requantize_t3_2(const int8_t *restrict t0, const int32_t *rest
 RAOT_NOINLINE static void depthwise_nhwc_integer_requantize_t6_3(
     const int8_t *restrict t3_2, const int8_t *restrict t6_interleaved,
     const int32_t *restrict t6_bias, const int32_t *restrict t6_scales, int8_t *restrict t6_3,
-    int8_t *restrict interleaved, int32_t *restrict sums)
+    int32_t *restrict sums, int8_t *restrict interleaved)
 {
-    raot_fill_interleaved4(interleaved, 4, 124);
+    const struct raot_interleave4_channels sizes = {
+        .flip = 0,
+        .zero = 4,
+        .channels = 8,
+        .apart = 120,
+        .blocks = 3,
+        .length = 10,
+        .top = -1,
+        .left = -1,
+        .lines = 6,
+        .columns = 7,
+        .line_step = 56,
+        .step = 8,
+    };
+    raot_interleave4_channels_s8(interleaved, t3_2, &sizes);
     for (int32_t i2 = 0; i2 < 8; i2++) {
-        const struct raot_interleave4 sizes = {
-            .flip = 0,
-            .blocks = 3,
-            .length = 9,
-            .top = -1,
-            .left = -1,
-            .lines = 6,
-            .columns = 7,
-            .line_step = 56,
-            .step = 8,
-        };
-        raot_interleave4_s8(interleaved, &t3_2[i2], &sizes);
-        raot_depthwise_interleaved4_s8(sums, interleaved, &t6_interleaved[i2 * 32], 3, 2, 7, 1, 9);
+        raot_depthwise_interleaved4_s8(sums, &interleaved[i2 * 120], &t6_interleaved[i2 * 32], 3, 2,
+                                       7, 1, 10);
         const struct raot_requantize_channel sizes_2 = {
             .lines = 6,
             .count = 7,
@@ -230,26 +233,26 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     if (!raot_disjoint(writes, 2, reads, 1)) {
         return RAOT_ERR_OVERLAP;
     }
-    /* i8[1, 6, 7, 8], at most 336 bytes */
-    int8_t *const t3_2 = raot_at(memory->arena, LITE_OFFSET_T3_2);
+    /* i32[64], at most 256 bytes */
+    int32_t *const t3_2_sums = raot_at(memory->arena, LITE_OFFSET_T3_2_SUMS);
+    /* i8[960], at most 960 bytes */
+    int8_t *const t6_3_interleaved = raot_at(memory->arena, LITE_OFFSET_T6_3_INTERLEAVED);
     /* i32[64], at most 256 bytes */
     int32_t *const t9_2_sums = raot_at(memory->arena, LITE_OFFSET_T9_2_SUMS);
     /* i32[16], at most 64 bytes */
     int32_t *const t13_sums = raot_at(memory->arena, LITE_OFFSET_T13_SUMS);
     /* i8[1, 3, 3, 4], at most 48 bytes */
     int8_t *const t10 = raot_at(memory->arena, LITE_OFFSET_T10);
-    /* i32[64], at most 256 bytes */
-    int32_t *const t3_2_sums = raot_at(memory->arena, LITE_OFFSET_T3_2_SUMS);
-    /* i8[1, 6, 7, 8], at most 336 bytes */
-    int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
     /* i8[81], at most 96 bytes */
     int8_t *const t3_2_columns = raot_at(memory->arena, LITE_OFFSET_T3_2_COLUMNS);
-    /* i32[50], at most 208 bytes */
-    int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS);
     /* i8[1, 6, 7, 4], at most 176 bytes */
     int8_t *const t9_2 = raot_at(memory->arena, LITE_OFFSET_T9_2);
-    /* i8[124], at most 128 bytes */
-    int8_t *const t6_3_interleaved = raot_at(memory->arena, LITE_OFFSET_T6_3_INTERLEAVED);
+    /* i8[1, 6, 7, 8], at most 336 bytes */
+    int8_t *const t3_2 = raot_at(memory->arena, LITE_OFFSET_T3_2);
+    /* i8[1, 6, 7, 8], at most 336 bytes */
+    int8_t *const t6_3 = raot_at(memory->arena, LITE_OFFSET_T6_3);
+    /* i32[50], at most 208 bytes */
+    int32_t *const t6_3_sums = raot_at(memory->arena, LITE_OFFSET_T6_3_SUMS);
 
     RAOT_PROFILE(conv_nhwc_integer_requantize_t3_2,
                  conv_nhwc_integer_requantize_t3_2(in->t0, lite_t1_groups_925a6bc6,
@@ -258,7 +261,7 @@ enum raot_status lite_run(const struct lite_memory *memory, const struct lite_in
     RAOT_PROFILE(depthwise_nhwc_integer_requantize_t6_3,
                  depthwise_nhwc_integer_requantize_t6_3(
                      t3_2, lite_t6_interleaved_ba275c04, lite_t6_bias_ebef2484,
-                     lite_t6_scales_fd55ee44, t6_3, t6_3_interleaved, t6_3_sums));
+                     lite_t6_scales_fd55ee44, t6_3, t6_3_sums, t6_3_interleaved));
     RAOT_PROFILE(conv_nhwc_integer_requantize_t9_2,
                  conv_nhwc_integer_requantize_t9_2(t6_3, lite_t7_groups_4371669b,
                                                    lite_t7_scales_920c89f8, t9_2, t9_2_sums));

@@ -72,7 +72,7 @@
 #define LITE_T0_COUNT 126     /* elements of in->t0 */
 #define LITE_T13_BYTES 5      /* bytes of out->t13 */
 #define LITE_T13_COUNT 5      /* elements of out->t13 */
-#define LITE_ARENA_BYTES 1008 /* bytes of memory.arena */
+#define LITE_ARENA_BYTES 1840 /* bytes of memory.arena */
 
 #include "lite_layout.h"
 
