@@ -192,6 +192,26 @@ MICRO_KERNELS = (
         BYTES, struct="raot_interleave4_channels",
     ),
     *micro_kernels(
+        LINES,
+        """flip $flip, zero -128..127, channels 1..16, apart ~length * 8 | length * 8 + 12,
+        length 4..~40, top ~-7 | -1 | 0 | 3, left ~-3 | -1 | 0 | 2, lines 1..~12, columns 1..~40,
+        line_step columns * step.., step channels..
+        kernel @raot_interleave8_channels_$S(
+          %image: $T[span(min(lines, top + 8) * line_step,
+          min(columns, left + length) * step, channels * 1,
+          min(lines, top + 8) - max(top, 0), min(columns, left + length) - max(left, 0))]
+        ) -> (%rows8: i8[span(up(channels, 4) * apart, length * 8, 8 * 1)]) {
+          for n in 0..channels, c in 0..length, j in 0..8 {
+            let y = top + j
+            let x = left + c
+            local byte: u8 = select(within(0 <= y < lines, 0 <= x < columns),
+              (u8(%image[y * line_step + x * step + n]) ^ u8(index(flip))), u8(index(zero)))
+            %rows8[n * apart + c * 8 + j] = i8(byte)
+          }
+        }""",
+        BYTES, struct="raot_interleave8_channels",
+    ),
+    *micro_kernels(
         "requantize_nhwc.h",
         """channels 1..~37, positions 1..~5, out_step channels * channel_step..,
         channel_step ~1 | 40, $limits

@@ -135,15 +135,18 @@ def image_net(channels: int, taps: int, stride: int) -> Project:
 @pytest.mark.qemu
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("channels", "taps", "stride"), [(37, 3, 1), (6, 3, 2)], ids=["many", "few"]
+    ("channels", "taps", "stride", "lines"),
+    [(37, 3, 1, 4), (6, 3, 2, 4), (20, 5, 1, 8), (33, 5, 2, 8), (5, 7, 1, 8)],
+    ids=["many", "few", "5x5", "5x5_strided", "7x7"],
 )
 def test_depthwise_images_keep_the_bits(
-    channels: int, taps: int, stride: int, monkeypatch: pytest.MonkeyPatch
+    channels: int, taps: int, stride: int, lines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(6)
     samples = [{"x": rng.normal(size=(1, 3, *size)).astype(np.float32)} for size in IMAGES]
     project = image_net(channels, taps, stride)
-    assert b"raot_interleave4_channels_s8(" in project.files[f"{project.name}.c"]
+    text = project.files[f"{project.name}.c"].decode()
+    assert f"raot_interleave{lines}_channels_s8(" in text
     fast = emulate(project, samples)
     monkeypatch.setattr(
         "relax_aot.scheduling.schedule", lambda m, target, *_, **__: fma.run(m, target)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels that the examples of strategies begin with."""
 
+import re
+
 
 def _integer_matmul(depth: int, channels: int) -> str:
     return f"""
@@ -37,11 +39,9 @@ def _matmul(rows: int, columns: int) -> str:
 
 def _channels_last(text: str) -> str:
     """Windows of twenty channels, which lie side by side."""
-    text = text.replace("[2, 6, 6]", "[6, 6, 20]").replace(
-        "%x[c, i + k - 1, j + l - 1]", "%x[i + k - 1, j + l - 1, c]"
-    )
-    text = text.replace("%y[c, i, j]", "%y[i, j, c]").replace("[2, 3, 3]", "[20, 3, 3]")
-    return text.replace("f32[2]", "f32[20]").replace("c in 0..2", "c in 0..20")
+    text = re.sub(r"%(x|y)\[c, (.*?)\]", r"%\1[\2, c]", text.replace("[2, 6, 6]", "[6, 6, 20]"))
+    text = text.replace("[2, 3,", "[20, 3,").replace("f32[2]", "f32[20]")
+    return text.replace("c in 0..2 ", "c in 0..20 ")
 
 
 def _depthwise(kind: str, taps: int, start: str, added: str, result: str) -> str:
@@ -87,6 +87,7 @@ DEPTHWISE_FLOATS = DEPTHWISE_INTEGER.replace("(%y: i8", "(%y: f32").replace(
 )
 DEPTHWISE_LAST = _channels_last(DEPTHWISE_INTEGER)
 LONG_WINDOWS = _depthwise("i8", 5, *_BYTES)
+LAST_LONG_WINDOWS = _channels_last(LONG_WINDOWS)
 LONGER_WINDOWS = _depthwise("i8", 7, *_BYTES)
 
 

@@ -70,6 +70,17 @@ def _fits(store: Store, lines: Axis, along: Axis) -> bool:
     return stride(store, lines.variable) is not None and all(0 < n <= MOST_APART for n in near)
 
 
+def side_by_side(found: Weighted, w: Writer, each: int) -> int:
+    """How many channels are interleaved at once, 0 where they do not lie side by side or take too
+    much memory; `each`: bytes of one."""
+    if not found.shared or stride(found.x, found.shared[-1].variable) != 1:
+        return 0
+    channels = greatest(found.shared[-1].stop, w.bounds)
+    counts = (SIDE_BY_SIDE, SIDE_BY_SIDE // 2, LEAST)
+    fits = (n for n in counts if n * each <= KEPT and 2 * channels > n)
+    return next(fits, 0) if channels >= LEAST else 0
+
+
 def _emit(
     found: Weighted, w: Writer, axes: tuple[Axis, Axis], one: Requantization | None, store: Store,
     lean: bool,
@@ -97,7 +108,7 @@ class _Windows:
         longest, highest = (greatest(axis.positions, w.bounds) for axis in (along, lines))
         blocks = max(1, min(-(-highest // self.outs), SUMS // (self.outs * longest)))
         bytes_of_block = 4 * ((longest - 1) * along.stride + 4)
-        self.together = 0 if lean else self._together(bytes_of_block)
+        self.together = 0 if lean else side_by_side(found, w, bytes_of_block)
         if self.together:
             blocks = max(1, min(blocks, KEPT // (self.together * bytes_of_block)))
         self.height = blocks * self.outs
@@ -106,15 +117,6 @@ class _Windows:
         self.apart = self.length * (4 * blocks)
         order = [found.reductions.index(a.reduction) for a in (along, lines) if a.reduction]
         self.pack = Weights(found, order, *(one.loads if one else ()))
-
-    def _together(self, block: int) -> int:
-        found = self.found
-        if not found.shared or stride(found.x, found.shared[-1].variable) != 1:
-            return 0
-        channels = greatest(found.shared[-1].stop, self.w.bounds)
-        counts = (SIDE_BY_SIDE, SIDE_BY_SIDE // 2, LEAST)
-        fits = (n for n in counts if n * block <= KEPT and 2 * channels > n)
-        return next(fits, 0) if channels >= LEAST else 0
 
     def emit(self) -> None:
         found, w, pack, one = self.found, self.w, self.pack, self.one

@@ -13,6 +13,7 @@ from relax_aot.scheduling.strategies.f32_tiles import im2col, tiles
 from relax_aot.scheduling.strategies.mve import pairs
 from relax_aot.scheduling.strategies.mve_columns import depthwise_columns
 from relax_aot.scheduling.strategies.mve_depthwise import depthwise_windows
+from relax_aot.scheduling.strategies.mve_tall import tall_windows
 from relax_aot.scheduling.targets import fpu
 
 TARGET = replace(
@@ -35,6 +36,6 @@ TARGET = replace(
     wide_rows=True,
     channels_last=True,
     lookups=True,
-    strategies=(pairs, depthwise_windows, depthwise_columns, columns, depthwise),
+    strategies=(pairs, depthwise_windows, tall_windows, depthwise_columns, columns, depthwise),
     floats=(rows, im2col, tiles),
 )

@@ -196,6 +196,32 @@ raot_depthwise_strips_u8_unpacked(int8_t *strips, const uint8_t *image, int32_t 
 #define raot_depthwise_strips_s8_unpacked(strips, image, ...) \
     raot_depthwise_strips_u8_unpacked(strips, (const uint8_t *)(image), __VA_ARGS__)
 
+#if defined(RAOT_MVE)
+/* `count` sums of two to four vectors, of which the weights stay in registers. */
+__attribute__((always_inline)) static inline void
+raot_depthwise_line_s8(int32_t *sums, const int8_t *x, const int8_t *weights, int32_t count,
+                       int32_t step, const int32_t vectors)
+{
+    const int8x16_t w0 = vldrbq_s8(weights);
+    const int8x16_t w1 = vldrbq_s8(weights + 16);
+    const int8x16_t w2 = vldrbq_s8(weights + (vectors > 2 ? 32 : 16));
+    const int8x16_t w3 = vldrbq_s8(weights + (vectors > 3 ? 48 : 16));
+
+    for (int32_t p = 0; p < count; p++) {
+        int32_t sum = vmladavq_s8(vldrbq_s8(x), w0);
+        sum = vmladavaq_s8(sum, vldrbq_s8(x + 16), w1);
+        if (vectors > 2) {
+            sum = vmladavaq_s8(sum, vldrbq_s8(x + 32), w2);
+        }
+        if (vectors > 3) {
+            sum = vmladavaq_s8(sum, vldrbq_s8(x + 48), w3);
+        }
+        sums[p] = sum;
+        x += step;
+    }
+}
+#endif
+
 __attribute__((noinline, unused)) static void
 raot_depthwise_columns_s8(int32_t *sums, const int8_t *strips, const int8_t *weights,
                           int32_t channels, int32_t count, int32_t depth, int32_t step,
@@ -206,27 +232,38 @@ raot_depthwise_columns_s8(int32_t *sums, const int8_t *strips, const int8_t *wei
 
     /*@ loop unroll 4096; */
     for (int32_t c = 0; c < channels; c++) {
+#if defined(RAOT_MVE)
+        if (reach == 32) {
+            raot_depthwise_line_s8(sums, strips, weights, count, step, 2);
+        } else if (reach == 48) {
+            raot_depthwise_line_s8(sums, strips, weights, count, step, 3);
+        } else if (reach == 64) {
+            raot_depthwise_line_s8(sums, strips, weights, count, step, 4);
+        } else {
+            for (int32_t p = 0; p < count; p++) {
+                const int8_t *x = strips + p * step;
+                const int8_t *by = weights;
+                int32_t sum = 0;
+                for (int32_t left = reach; left > 0; left -= 16) {
+                    sum = vmladavaq_s8(sum, vldrbq_s8(x), vldrbq_s8(by));
+                    x += 16;
+                    by += 16;
+                }
+                sums[p] = sum;
+            }
+        }
+#else
         /*@ loop unroll 4096; */
         for (int32_t p = 0; p < count; p++) {
             const int8_t *x = strips + p * step;
-#if defined(RAOT_MVE)
-            const int8_t *by = weights;
-            int32_t sum = 0;
-            for (int32_t left = reach; left > 0; left -= 16) {
-                sum = vmladavaq_s8(sum, vldrbq_s8(x), vldrbq_s8(by));
-                x += 16;
-                by += 16;
-            }
-            sums[p] = sum;
-#else
             uint32_t sum = 0u;
             /*@ loop unroll 4096; */
             for (int32_t k = 0; k < depth; k++) {
                 sum += (uint32_t)(x[k] * weights[k]);
             }
             sums[p] = (int32_t)sum;
-#endif
         }
+#endif
         sums += pitch;
         strips += width;
         weights += reach;

@@ -133,7 +133,7 @@ raot_interleave4_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip, 
     raot_interleave4_u8_unpacked(rows4, (const uint8_t *)(image), __VA_ARGS__)
 
 /* Columns of a block of 16 channels: `left` and `right` of them are outside of the image. */
-struct raot_interleave4_block {
+struct raot_interleave_block {
     const uint8_t *from[4]; /* four lines */
     int32_t next[4];        /* bytes from column to column, 0 outside of the image */
     int32_t flip;
@@ -149,6 +149,7 @@ struct raot_interleave4_block {
 };
 
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
+#define RAOT_INTERLEAVE_STEP(N) #N
 /*
  *     r1 to r4, r5 to r8     lines, bytes from column to column
  *     r10, r11               flip, words
@@ -157,78 +158,82 @@ struct raot_interleave4_block {
  * Groups without channels have the words of another group, which is written after them.
  */
 /* clang-format off */
-#define RAOT_INTERLEAVE4_OUTSIDE(COUNT, LOOP, END) \
+#define RAOT_INTERLEAVE_OUTSIDE(STEP, COUNT, LOOP, END) \
     "ldr r1, [r0, #72]\n vdup.8 q0, r1\n ldr r1, [r0, #" COUNT "]\n wls lr, r1, " END "f\n" \
-    LOOP ": vstrw.32 q0, [q7, #4]!\n vstrw.32 q0, [q6, #4]!\n" \
-    "vstrw.32 q0, [q5, #4]!\n vstrw.32 q0, [q4, #4]!\n le lr, " LOOP "b\n" \
+    LOOP ": vstrw.32 q0, [q7, #" STEP "]!\n vstrw.32 q0, [q6, #" STEP "]!\n" \
+    "vstrw.32 q0, [q5, #" STEP "]!\n vstrw.32 q0, [q4, #" STEP "]!\n le lr, " LOOP "b\n" \
     END ":\n"
-#define RAOT_INTERLEAVE4_GROUP(X, WORDS, TO) \
-    "vldrw.32 " X ", [r11, #" WORDS "]\n vstrw.32 " X ", [" TO ", #4]!\n"
-RAOT_NAKED static void raot_interleave4_columns(
-    RAOT_ARGUMENT struct raot_interleave4_block *block)
-{
-    __asm volatile(
-        "push {r4-r8, r10, r11, lr}\n vpush {d8-d15}\n"
-        "ldr r1, [r0, #52]\n ldr r2, [r0, #56]\n subs r1, #4\n movs r4, #0\n"
-        "vidup.u32 q4, r4, #1\n vmul.i32 q4, q4, r2\n vadd.i32 q4, q4, r1\n"
-        "ldr r1, [r0, #60]\n vadd.i32 q5, q4, r1\n ldr r1, [r0, #64]\n"
-        "vadd.i32 q6, q4, r1\n ldr r1, [r0, #68]\n vadd.i32 q7, q4, r1\n"
-        RAOT_INTERLEAVE4_OUTSIDE("40", "1", "2")
-        "ldr r1, [r0, #36]\n vctp.8 r1\n ldr r10, [r0, #32]\n add r11, r0, #76\n"
-        "ldr r12, [r0, #44]\n ldm r0, {r1-r8}\n wls lr, r12, 4f\n"
-        "3: vpstttt\n vldrbt.8 q0, [r1]\n vldrbt.8 q1, [r2]\n"
-        "vldrbt.8 q2, [r3]\n vldrbt.8 q3, [r4]\n"
-        "vadd.i8 q0, q0, r10\n vadd.i8 q1, q1, r10\n"
-        "vadd.i8 q2, q2, r10\n vadd.i8 q3, q3, r10\n"
-        "vst40.8 {q0, q1, q2, q3}, [r11]\n vst41.8 {q0, q1, q2, q3}, [r11]\n"
-        "vst42.8 {q0, q1, q2, q3}, [r11]\n vst43.8 {q0, q1, q2, q3}, [r11]\n"
-        "add r1, r5\n add r2, r6\n add r3, r7\n add r4, r8\n"
-        RAOT_INTERLEAVE4_GROUP("q3", "48", "q7") RAOT_INTERLEAVE4_GROUP("q2", "32", "q6")
-        RAOT_INTERLEAVE4_GROUP("q1", "16", "q5") RAOT_INTERLEAVE4_GROUP("q0", "0", "q4")
-        "le lr, 3b\n"
-        "4:\n"
-        RAOT_INTERLEAVE4_OUTSIDE("48", "5", "6")
-        "vpop {d8-d15}\n pop {r4-r8, r10, r11, pc}\n");
-}
+#define RAOT_INTERLEAVE_GROUP(STEP, X, WORDS, TO) \
+    "vldrw.32 " X ", [r11, #" WORDS "]\n vstrw.32 " X ", [" TO ", #" STEP "]!\n"
+#define RAOT_INTERLEAVE_COLUMNS(NAME, STEP) \
+    RAOT_NAKED static void NAME(RAOT_ARGUMENT struct raot_interleave_block *block) \
+    { \
+        __asm volatile( \
+            "push {r4-r8, r10, r11, lr}\n vpush {d8-d15}\n" \
+            "ldr r1, [r0, #52]\n ldr r2, [r0, #56]\n subs r1, #" STEP "\n movs r4, #0\n" \
+            "vidup.u32 q4, r4, #1\n vmul.i32 q4, q4, r2\n vadd.i32 q4, q4, r1\n" \
+            "ldr r1, [r0, #60]\n vadd.i32 q5, q4, r1\n ldr r1, [r0, #64]\n" \
+            "vadd.i32 q6, q4, r1\n ldr r1, [r0, #68]\n vadd.i32 q7, q4, r1\n" \
+            RAOT_INTERLEAVE_OUTSIDE(STEP, "40", "1", "2") \
+            "ldr r1, [r0, #36]\n vctp.8 r1\n ldr r10, [r0, #32]\n add r11, r0, #76\n" \
+            "ldr r12, [r0, #44]\n ldm r0, {r1-r8}\n wls lr, r12, 4f\n" \
+            "3: vpstttt\n vldrbt.8 q0, [r1]\n vldrbt.8 q1, [r2]\n" \
+            "vldrbt.8 q2, [r3]\n vldrbt.8 q3, [r4]\n" \
+            "vadd.i8 q0, q0, r10\n vadd.i8 q1, q1, r10\n" \
+            "vadd.i8 q2, q2, r10\n vadd.i8 q3, q3, r10\n" \
+            "vst40.8 {q0, q1, q2, q3}, [r11]\n vst41.8 {q0, q1, q2, q3}, [r11]\n" \
+            "vst42.8 {q0, q1, q2, q3}, [r11]\n vst43.8 {q0, q1, q2, q3}, [r11]\n" \
+            "add r1, r5\n add r2, r6\n add r3, r7\n add r4, r8\n" \
+            RAOT_INTERLEAVE_GROUP(STEP, "q3", "48", "q7") \
+            RAOT_INTERLEAVE_GROUP(STEP, "q2", "32", "q6") \
+            RAOT_INTERLEAVE_GROUP(STEP, "q1", "16", "q5") \
+            RAOT_INTERLEAVE_GROUP(STEP, "q0", "0", "q4") \
+            "le lr, 3b\n" \
+            "4:\n" \
+            RAOT_INTERLEAVE_OUTSIDE(STEP, "48", "5", "6") \
+            "vpop {d8-d15}\n pop {r4-r8, r10, r11, pc}\n"); \
+    }
 /* clang-format on */
 #else
+#define RAOT_INTERLEAVE_STEP(N) (N)
 /* The columns of a block. Its lines are advanced. */
-static inline void raot_interleave4_columns(struct raot_interleave4_block *block)
-{
-    const int32_t end = block->left + block->inside;
-
-    for (int32_t c = 0; c < end + block->right; c++) {
-        for (int32_t n = 0; n < block->channels; n++) {
-            int8_t *const to = block->to + n * block->apart + 4 * c;
-            for (int32_t j = 0; j < 4; j++) {
-                to[j] = c < block->left || c >= end ? (int8_t)block->zero
-                                                    : (int8_t)(block->from[j][n] ^ block->flip);
-            }
-        }
-        for (int32_t j = 0; j < 4 && c >= block->left; j++) {
-            block->from[j] += block->next[j];
-        }
+#define RAOT_INTERLEAVE_COLUMNS(NAME, STEP)                                  \
+    static inline void NAME(struct raot_interleave_block *block)             \
+    {                                                                        \
+        const int32_t end = block->left + block->inside;                     \
+                                                                             \
+        for (int32_t c = 0; c < end + block->right; c++) {                   \
+            for (int32_t n = 0; n < block->channels; n++) {                  \
+                int8_t *const to = block->to + n * block->apart + (STEP)*c;  \
+                for (int32_t j = 0; j < 4; j++) {                            \
+                    to[j] = c < block->left || c >= end                      \
+                                ? (int8_t)block->zero                        \
+                                : (int8_t)(block->from[j][n] ^ block->flip); \
+                }                                                            \
+            }                                                                \
+            for (int32_t j = 0; j < 4 && c >= block->left; j++) {            \
+                block->from[j] += block->next[j];                            \
+            }                                                                \
+        }                                                                    \
     }
-}
 #endif
+RAOT_INTERLEAVE_COLUMNS(raot_interleave4_columns, RAOT_INTERLEAVE_STEP(4))
+RAOT_INTERLEAVE_COLUMNS(raot_interleave8_columns, RAOT_INTERLEAVE_STEP(8))
 
-/*
- * As above, for 1 to 16 channels that lie side by side, with the padding, which is `zero`. Blocks
- * of a channel begin `apart` bytes behind those of the previous one, a multiple of four, and there
- * is room for a multiple of four channels. rows4 is aligned to four bytes.
- */
-__attribute__((noinline, unused)) static void
-raot_interleave4_channels_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip,
-                                      int32_t zero, int32_t channels, int32_t apart, int32_t blocks,
-                                      int32_t length, int32_t top, int32_t left, int32_t lines,
-                                      int32_t columns, int32_t line_step, int32_t step)
+/* Blocks of four lines, `advance` lines and `to_step` bytes apart. */
+static inline void raot_interleave_channels(int8_t *to, const uint8_t *image, int32_t flip,
+                                            int32_t zero, int32_t channels, int32_t apart,
+                                            int32_t blocks, int32_t advance, int32_t to_step,
+                                            int32_t length, int32_t top, int32_t left,
+                                            int32_t lines, int32_t columns, int32_t line_step,
+                                            int32_t step)
 {
     const int32_t start = left < 0 ? -left : 0;
     const int32_t first = start < length ? start : length;
     const int32_t most = columns - left < length ? columns - left : length;
     const int32_t end = most > first ? most : first;
     const int32_t groups = (channels + 3) / 4;
-    struct raot_interleave4_block block;
+    struct raot_interleave_block block;
     uint8_t outside[16];
 
     for (int32_t n = 0; n < 16; n++) {
@@ -246,14 +251,45 @@ raot_interleave4_channels_u8_unpacked(int8_t *rows4, const uint8_t *image, int32
     block.zero = zero;
     for (int32_t b = 0; b < blocks; b++) {
         for (int32_t j = 0; j < 4; j++) {
-            const int32_t y = top + 2 * b + j;
+            const int32_t y = top + advance * b + j;
             const int inside = y >= 0 && y < lines;
             block.from[j] = inside != 0 ? image + y * line_step + (left + first) * step : outside;
             block.next[j] = inside != 0 ? step : 0;
         }
-        block.to = rows4 + b * length * 4;
-        raot_interleave4_columns(&block);
+        block.to = to + b * to_step;
+        if (advance == 4) {
+            raot_interleave8_columns(&block);
+        } else {
+            raot_interleave4_columns(&block);
+        }
     }
+}
+
+/*
+ * As raot_interleave4_u8_unpacked, for 1 to 16 channels that lie side by side, with the padding,
+ * which is `zero`. Blocks of a channel begin `apart` bytes behind those of the previous one, a
+ * multiple of four, and there is room for a multiple of four channels. rows4 is aligned to four
+ * bytes.
+ */
+__attribute__((noinline, unused)) static void
+raot_interleave4_channels_u8_unpacked(int8_t *rows4, const uint8_t *image, int32_t flip,
+                                      int32_t zero, int32_t channels, int32_t apart, int32_t blocks,
+                                      int32_t length, int32_t top, int32_t left, int32_t lines,
+                                      int32_t columns, int32_t line_step, int32_t step)
+{
+    raot_interleave_channels(rows4, image, flip, zero, channels, apart, blocks, 2, length * 4,
+                             length, top, left, lines, columns, line_step, step);
+}
+
+/* The same for one block of eight lines: rows8[c * 8 + j] is column c of line j. */
+__attribute__((noinline, unused)) static void
+raot_interleave8_channels_u8_unpacked(int8_t *rows8, const uint8_t *image, int32_t flip,
+                                      int32_t zero, int32_t channels, int32_t apart, int32_t length,
+                                      int32_t top, int32_t left, int32_t lines, int32_t columns,
+                                      int32_t line_step, int32_t step)
+{
+    raot_interleave_channels(rows8, image, flip, zero, channels, apart, 2, 4, 4, length, top, left,
+                             lines, columns, line_step, step);
 }
 
 #define raot_interleave4_channels_s8_unpacked(rows4, image, ...) \
@@ -379,14 +415,30 @@ raot_depthwise_interleaved4_s8(int32_t *sums, const int8_t *rows4, const int8_t 
 #endif
 
 #if defined(RAOT_MVE) && defined(RAOT_ASM_THUMB)
-#undef RAOT_INTERLEAVE4_OUTSIDE
-#undef RAOT_INTERLEAVE4_GROUP
+#undef RAOT_INTERLEAVE_OUTSIDE
+#undef RAOT_INTERLEAVE_GROUP
 #endif
+#undef RAOT_INTERLEAVE_COLUMNS
+#undef RAOT_INTERLEAVE_STEP
 
 /* Sizes of the functions below, by name. */
 struct raot_interleave4 {
     int32_t flip;
     int32_t blocks;
+    int32_t length;
+    int32_t top;
+    int32_t left;
+    int32_t lines;
+    int32_t columns;
+    int32_t line_step;
+    int32_t step;
+};
+
+struct raot_interleave8_channels {
+    int32_t flip;
+    int32_t zero;
+    int32_t channels;
+    int32_t apart;
     int32_t length;
     int32_t top;
     int32_t left;
@@ -419,6 +471,19 @@ struct raot_interleave4_channels {
 
 #define raot_interleave4_channels_s8(rows4, image, sizes) \
     raot_interleave4_channels_s8_unpacked(rows4, image, RAOT_INTERLEAVE4_SIZES(sizes))
+
+/* Sizes as arguments. */
+#define RAOT_INTERLEAVE8_SIZES(SIZES)                                                      \
+    (SIZES)->flip, (SIZES)->zero, (SIZES)->channels, (SIZES)->apart, (SIZES)->length,      \
+        (SIZES)->top, (SIZES)->left, (SIZES)->lines, (SIZES)->columns, (SIZES)->line_step, \
+        (SIZES)->step
+
+#define raot_interleave8_channels_s8(rows8, image, sizes)                  \
+    raot_interleave8_channels_u8_unpacked(rows8, (const uint8_t *)(image), \
+                                          RAOT_INTERLEAVE8_SIZES(sizes))
+
+#define raot_interleave8_channels_u8(rows8, image, sizes) \
+    raot_interleave8_channels_u8_unpacked(rows8, image, RAOT_INTERLEAVE8_SIZES(sizes))
 
 #define raot_interleave4_channels_u8(rows4, image, sizes) \
     raot_interleave4_channels_u8_unpacked(rows4, image, RAOT_INTERLEAVE4_SIZES(sizes))
