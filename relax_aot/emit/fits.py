@@ -118,8 +118,10 @@ def _in_body(body: Iterable[Stmt], reach: Reach) -> Iterator[Polynomial]:
 def _is_number(dim: Dim, reach: Reach) -> bool:
     """Whether an argument or a limit is a number, or the value of a name that depends on no size,
     such as a multiplier in a block of weights: nothing is computed with it."""
-    known = (name for name, found in reach.names.items() if found.terms.keys() <= {()})
-    return dim in map(Dim.of, known) or (dim.is_constant and abs(dim.constant) < 2**31)
+    if dim.is_constant:
+        return abs(dim.constant) < 2**31
+    found = None if dim.symbol is None else reach.names.get(dim.symbol)
+    return found is not None and found.terms.keys() <= {()}
 
 
 def all_sides(dim: Dim, reach: Reach) -> Iterator[Polynomial]:

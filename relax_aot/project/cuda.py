@@ -29,8 +29,8 @@ from relax_aot.project.fit import needs_of
 from relax_aot.project.packaging import MARKER, PACKAGE_VERSION
 from relax_aot.transforms.integers.meanings import meanings
 
-_ROW = 24
-"""Bytes of machine code in a line of C."""
+_ROW = 19
+"""Bytes of machine code in a row, which is no longer than a line of C then."""
 
 Compile = Callable[[str, str, int, int], bytes]
 """CUDA C++, the name of its file, ten times a compute capability, a toolkit -> a cubin."""

@@ -36,14 +36,25 @@ from relax_aot.ir.loops import (
 )
 
 
-def private_scratch(kernel: Kernel, loop: For, bounds: Bounds) -> frozenset[str] | None:
+def accesses_of(kernel: Kernel) -> Accesses:
+    """Those that private_scratch compares, for all loops of the kernel."""
+    overwritten = {read for read, _ in kernel.in_place}
+    return Accesses(kernel, frozenset(_written(kernel) | overwritten))
+
+
+def _written(kernel: Kernel) -> set[str]:
+    return {buffer.name for buffer in (*kernel.outputs, *kernel.scratch)}
+
+
+def private_scratch(
+    kernel: Kernel, loop: For, bounds: Bounds, accesses: Accesses | None = None
+) -> frozenset[str] | None:
     """The scratch buffers of which each iteration of `loop`, a loop of the kernel, needs a copy
     of its own; None where its iterations are not proven to be independent."""
     if not _keeps_to_itself(kernel, loop):
         return None
-    written = {buffer.name for buffer in (*kernel.outputs, *kernel.scratch)}
-    overwritten = {read for read, _ in kernel.in_place}
-    accesses = Accesses(kernel, frozenset(written | overwritten))
+    written = _written(kernel)
+    accesses = accesses or accesses_of(kernel)
     own = accesses.loops.get(id(loop))
     if own is None:
         return None

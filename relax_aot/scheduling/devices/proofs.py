@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from relax_aot.fusion.checking import independence
+from relax_aot.fusion.checking.dependences import Accesses
 from relax_aot.fusion.checking.independence import private_scratch
 from relax_aot.ir.dims import ZERO, Bounds
 from relax_aot.ir.loops import (
@@ -108,11 +111,16 @@ class Proofs:
         """The scratch of which each iteration needs a copy; None where iterations depend on each
         other."""
         if id(loop) not in self._private:
-            found = private_scratch(self._trusted, self._twins[id(loop)], self.bounds.open)
+            twin = self._twins[id(loop)]
+            found = private_scratch(self._trusted, twin, self.bounds.open, self._accesses)
             if found and found & self._used_outside(loop):
                 found = None
             self._private[id(loop)] = found
         return self._private[id(loop)]
+
+    @cached_property
+    def _accesses(self) -> Accesses:
+        return independence.accesses_of(self._trusted)
 
     def _used_outside(self, loop: For) -> set[str]:
         """Memory that others access too, if only in loops without iterations."""
