@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import re
-import warnings
 from functools import cache
 from random import Random
 
 import numpy as np
 import pytest
 from onnx import AttributeProto, ModelProto, NodeProto, numpy_helper
-from onnx.backend.test.case.node import collect_testcases
 
 from relax_aot import driver
 from relax_aot.driver import Options
 from relax_aot.errors import InternalError, RelaxAotError
 from relax_aot.frontends.bounds import MissingBound
+from tests.conformance.cases import all_cases
 
 SEEDS = range(40)
 PER_SEED = 25
@@ -29,16 +28,12 @@ NUMBERS = (-2, -1, 0, 1, 2, 3, 7, 2**40)
 def models() -> list[tuple[str, ModelProto, dict[str, np.ndarray]]]:
     """A model of each case of the standard's tests, with its inputs."""
     found = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the package computes what overflows
-        cases = collect_testcases(None)
-    for case in cases:
-        if case.model is None or not case.data_sets:
-            continue
-        names = [port.name for port in case.model.graph.input]
-        pairs = zip(names, case.data_sets[0][0], strict=False)
-        arrays = {n: a for n, a in pairs if isinstance(a, np.ndarray) and a.dtype != object}
-        found.append((case.name, case.model, arrays))
+    for case in all_cases().values():
+        if case.kind == "node" and case.data:
+            names = [port.name for port in case.model.graph.input]
+            pairs = zip(names, case.data[0][0], strict=False)
+            arrays = {n: a for n, a in pairs if isinstance(a, np.ndarray) and a.dtype != object}
+            found.append((case.name, case.model, arrays))
     return found
 
 
