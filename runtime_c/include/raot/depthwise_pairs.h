@@ -52,6 +52,75 @@
         } \
     }
 #endif
+#if defined(RAOT_ASM_THUMB) && defined(RAOT_DSP)
+/* Columns of contiguous bytes, whose first row may be the second one of a pair. */
+struct raot_column_lines {
+    int32_t columns;
+    int32_t column_step;
+    int32_t odd;   /* 1 where that is so */
+    int32_t groups; /* of four rows behind it */
+    int32_t rest;  /* rows behind them */
+    int32_t after; /* pairs outside of the image behind all rows */
+    uint32_t empty;
+};
+
+/* clang-format off */
+/*
+ *     r0, r1, r2, r3         pairs, bytes, remaining columns, column_step
+ *     r4, r5, r8             sizes, groups of four rows, empty
+ *     r10, r11, r12          next pair and byte, remaining groups
+ */
+#define RAOT_COLUMN_LINES(N, T, LOAD, EXTEND) \
+    RAOT_NAKED static void raot_column_lines_##N( \
+        RAOT_ARGUMENT int16_t *pairs, RAOT_ARGUMENT const T *from, \
+        RAOT_ARGUMENT const struct raot_column_lines *sizes) \
+    { \
+        __asm volatile( \
+            "push {r4-r8, r10, r11, lr}\n mov r4, r2\n ldrd r2, r3, [r4]\n" \
+            "ldr r5, [r4, #12]\n ldr r8, [r4, #24]\n" \
+            "1: mov r10, r0\n mov r11, r1\n ldr r6, [r4, #8]\n cbz r6, 2f\n" \
+            LOAD " r6, [r11], #1\n pkhbt r6, r8, r6, lsl #16\n str r6, [r10], #4\n" \
+            "2: movs r12, r5\n beq 4f\n" \
+            "3: ldr r6, [r11], #4\n " EXTEND " r7, r6\n " EXTEND " r6, r6, ror #8\n" \
+            "pkhbt lr, r7, r6, lsl #16\n pkhtb r6, r6, r7, asr #16\n" \
+            "strd lr, r6, [r10], #8\n subs r12, #1\n bne 3b\n" \
+            "4: ldr r6, [r4, #16]\n cbz r6, 6f\n subs r6, #2\n blt 5f\n" \
+            LOAD " r7, [r11], #1\n " LOAD " lr, [r11], #1\n" \
+            "pkhbt r7, r7, lr, lsl #16\n str r7, [r10], #4\n beq 6f\n" \
+            "5: " LOAD " r7, [r11]\n pkhbt r7, r7, r8, lsl #16\n str r7, [r10], #4\n" \
+            "6: ldr r6, [r4, #20]\n cbz r6, 8f\n" \
+            "7: str r8, [r10], #4\n subs r6, #1\n bne 7b\n" \
+            "8: adds r0, #64\n add r1, r3\n subs r2, #1\n bne 1b\n" \
+            "pop {r4-r8, r10, r11, pc}\n"); \
+    }
+RAOT_COLUMN_LINES(s8, int8_t, "ldrsb", "sxtb16")
+RAOT_COLUMN_LINES(u8, uint8_t, "ldrb", "uxtb16")
+#undef RAOT_COLUMN_LINES
+/* Columns left, inside and right of the image; then all is done. */
+#define RAOT_COLUMNS_FAST(N) \
+    if (row_step == 1 && begin <= 1 && begin < end) { \
+        const int32_t first = raot_pair_columns(-left, 1, columns); \
+        const int32_t right = raot_pair_columns(image_columns - left, 1, columns); \
+        const int32_t last = right < first ? first : right; \
+        const int32_t count = end - 2 * begin; \
+        const struct raot_column_lines sizes = { \
+            last - first, column_step, begin, count / 4, count % 4, \
+            (rows + 1) / 2 - (end + 1) / 2, empty}; \
+        for (int32_t c = 0; c < first; c++) { \
+            raot_pair_fill(pairs + c * 2 * RAOT_PAIR_ROWS, empty, (rows + 1) / 2); \
+        } \
+        for (int32_t c = last; c < columns; c++) { \
+            raot_pair_fill(pairs + c * 2 * RAOT_PAIR_ROWS, empty, (rows + 1) / 2); \
+        } \
+        if (last > first) { \
+            raot_column_lines_##N(pairs + first * 2 * RAOT_PAIR_ROWS, \
+                                  image + (left + first) * column_step + top + begin, &sizes); \
+        } \
+        return; \
+    }
+#else
+#define RAOT_COLUMNS_FAST(N)
+#endif
 #define RAOT_GATHER_COLUMNS(N, T, EXTEND) \
     RAOT_COLUMN_BLOCKS(N, T, EXTEND) \
     /* `count` elements as pairs. */ \
@@ -89,6 +158,7 @@
         const int32_t begin = raot_pair_columns(-top, 1, rows); \
         const int32_t most = raot_pair_columns(image_rows - top, 1, rows); \
         const int32_t end = most < begin ? begin : most; \
+        RAOT_COLUMNS_FAST(N) \
         /*@ loop unroll 4096; */                \
         for (int32_t c = 0; c < columns; c++) { \
             const int32_t x = left + c; \
@@ -116,6 +186,7 @@
 RAOT_GATHER_COLUMNS(s8, int8_t, "ldrsb")
 RAOT_GATHER_COLUMNS(u8, uint8_t, "ldrb")
 #undef RAOT_GATHER_COLUMNS
+#undef RAOT_COLUMNS_FAST
 
 #if defined(RAOT_ASM_THUMB) && defined(__ARM_FEATURE_DSP)
 /*

@@ -109,15 +109,16 @@ struct raot_rows {
     { \
         __asm volatile( \
             "push {r0-r8, r10, r11, lr}\n ldr r12, [sp, #48]\n ldr lr, [sp, #52]\n" \
-            "ldr r11, [lr, #8]\n" \
-            "1: ldr r0, [sp]\n ldr r1, [sp, #4]\n ldr r4, [sp, #8]\n ldr r5, [sp, #12]\n" \
-            "ldr r6, [lr, #16]\n ldr r3, [r4]\n add r4, r4, r6, lsl #2\n str r4, [sp, #8]\n" \
+            "ldr r11, [lr, #8]\n ldr r6, [lr, #16]\n" \
+            "1: ldr r4, [sp, #8]\n ldr r5, [sp, #12]\n" \
+            "ldr r3, [r4]\n add r4, r4, r6, lsl #2\n str r4, [sp, #8]\n" \
             "cmp r5, #0\n bne 7f\n ldr r10, [lr, #24]\n add r10, r10, r3, lsr #30\n" \
             "bic r3, r3, #0xC0000000\n orr r3, r3, #0x40000000\n" \
             "8: sub r7, r10, #1\n cmp r7, #20\n bhs 6f\n" LEAST \
-            "ldr r6, [lr, #20]\n ldr r4, [lr, #4]\n ldr r5, [lr, #12]\n ldr r2, [lr]\n" \
-            "lsl r7, r6, r7\n add r4, r0\n add r5, r1\n" \
-            "str r4, [sp]\n str r5, [sp, #4]\n" \
+            "ldr r6, [lr, #20]\n lsl r7, r6, r7\n" \
+            /* From here on if the previous row had the same scale. */ \
+            "9: ldrd r0, r1, [sp]\n ldrd r2, r4, [lr]\n ldr r5, [lr, #12]\n" \
+            "add r4, r0\n add r5, r1\n strd r4, r5, [sp]\n" \
             "subs r2, #4\n blt 3f\n" \
             "2: ldmia r1!, {r4, r5, r6, r8}\n" \
             SCALE("r4") SCALE("r5") SCALE("r6") SCALE("r8") \
@@ -128,7 +129,7 @@ struct raot_rows {
             "3: adds r2, #4\n beq 5f\n" \
             "4: ldr r4, [r1], #4\n" SCALE("r4") RAOT_ROWS_SHIFTED("r4") STORE("r4") \
             "subs r2, #1\n bne 4b\n" \
-            "5: subs r12, #1\n bgt 1b\n" \
+            "5: ldr r6, [lr, #16]\n subs r12, #1\n ble 6f\n cmp r6, #0\n bne 1b\n b 9b\n" \
             "6: mov r0, r12\n add sp, #16\n pop {r4-r8, r10, r11, pc}\n" \
             "7: ldrsb r10, [r5]\n add r5, r6\n rsb r10, r10, #0\n str r5, [sp, #12]\n b 8b\n"); \
     }
@@ -297,24 +298,28 @@ RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_strided, "usat", RAOT_ROWS_STRIDED, RAOT_RO
     }
 #endif
 
-/* Rows from n on; then n is the first one that is left. */
-#define RAOT_ROWS_FAST(FORM)                                                                      \
-    if (low == INT8_MIN && high == INT8_MAX && zero >= INT8_MIN && zero <= INT8_MAX &&            \
-        positions > 0) {                                                                          \
-        const struct raot_rows sizes = {positions,  channel_step, step, 4 * sum_step,             \
-                                        scale_step, 2 * zero + 1, -base};                         \
-        const int32_t rows = channels - n;                                                        \
-        int8_t *const first = out + n * channel_step;                                             \
-        const int32_t *const from = sums + n * sum_step;                                          \
-        const int32_t *const by = scales + n * scale_step;                                        \
-        const int8_t *const downs = raot_rows_from(shifts, n * scale_step);                       \
-        n = channels -                                                                            \
-            (positions == 1 ? raot_rows_##FORM##_single(first, from, by, downs, rows, &sizes)     \
-             : step == 1    ? raot_rows_##FORM##_contiguous(first, from, by, downs, rows, &sizes) \
-                            : raot_rows_##FORM##_strided(first, from, by, downs, rows, &sizes));     \
-        if (n == channels) {                                                                      \
-            break;                                                                                \
-        }                                                                                         \
+/* Rows from n on, as one row where they follow each other; then n is the first one that is left. */
+#define RAOT_ROWS_FAST(FORM)                                                                    \
+    if (low == INT8_MIN && high == INT8_MAX && zero >= INT8_MIN && zero <= INT8_MAX &&          \
+        positions > 0) {                                                                        \
+        const int whole =                                                                       \
+            scale_step == 0 && step == 1 && sum_step == positions && channel_step == positions; \
+        const int32_t rows = whole != 0 ? 1 : channels - n;                                     \
+        const int32_t length = whole != 0 ? positions * (channels - n) : positions;             \
+        const struct raot_rows sizes = {length,     channel_step, step, 4 * sum_step,           \
+                                        scale_step, 2 * zero + 1, -base};                       \
+        int8_t *const first = out + n * channel_step;                                           \
+        const int32_t *const from = sums + n * sum_step;                                        \
+        const int32_t *const by = scales + n * scale_step;                                      \
+        const int8_t *const downs = raot_rows_from(shifts, n * scale_step);                     \
+        const int32_t rest =                                                                    \
+            (length == 1 ? raot_rows_##FORM##_single(first, from, by, downs, rows, &sizes)      \
+             : step == 1 ? raot_rows_##FORM##_contiguous(first, from, by, downs, rows, &sizes)  \
+                         : raot_rows_##FORM##_strided(first, from, by, downs, rows, &sizes));   \
+        n = rest == 0 ? channels : whole != 0 ? n : channels - rest;                            \
+        if (n == channels) {                                                                    \
+            break;                                                                              \
+        }                                                                                       \
     }
 /* A row whose results are clipped. */
 #define RAOT_ROWS_BOUNDED(FORM, LEAST)                                                       \
