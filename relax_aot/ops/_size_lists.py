@@ -24,6 +24,9 @@ Sizes = Sequence[int | Dim]
 ZERO, ONE = Lit(0, DType.I64), Lit(1, DType.I64)
 
 FARTHEST = 2**31 - 1
+OPEN_ENDS = (FARTHEST, 2**63 - 1)
+"""A Slice that ends at one of these ends where the axis does, or begins where steps are negative,
+as in ONNX Runtime."""
 
 
 def list_type(count: int) -> TensorType:

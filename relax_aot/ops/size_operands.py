@@ -20,7 +20,9 @@ from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Select, apply, bi
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops._op import Array, Op, Sample, must_equal, must_not_exceed, require
 from relax_aot.ops._size_lists import (
+    FARTHEST,
     ONE,
+    OPEN_ENDS,
     ZERO,
     Sizes,
     axis_at,
@@ -88,10 +90,15 @@ def _slice_lower(
         ends_of = []
         for name, given in (("start", starts), ("end", ends)):
             place = k.local(name, DType.I64, wide(entry(i, given)))
-            k.assign(place, Select(binary("<", place, 0), place + size, place))
-            # Backwards, the end may lie before the first element.
-            least = ZERO if name == "start" else Select(forward, ZERO, Lit(-1, DType.I64))
+            least: Expr = ZERO
             most = Select(forward, size, size - 1)
+            if name == "end":
+                # Backwards, the end may lie before the first element, as an open end does.
+                least = Select(forward, ZERO, Lit(-1, DType.I64))
+                before = Select(forward, place, least - size)
+                for opened in OPEN_ENDS:
+                    k.assign(place, Select(binary("==", place, opened), before, place))
+            k.assign(place, Select(binary("<", place, 0), place + size, place))
             k.assign(place, apply("max", apply("min", place, most), least))
             ends_of.append(place)
         start, end = ends_of
@@ -121,15 +128,15 @@ def _slice_reference(
         axis = i if axes is None else int(axes.reshape(-1)[i]) % rank
         step = 1 if steps is None else int(steps.reshape(-1)[i])
         size = int(sizes[axis])
-        # Python's own slices stop where ONNX's do; None stands for "before the first".
-        place = range(size)[slice(_open(start, size), _open(end, size), step)]
-        y[axis], y[axis + rank] = max(place.start, 0), len(place)
+        first, last = (int(v) + size if v < 0 else int(v) for v in (start, end))
+        if step < 0 and last in OPEN_ENDS:
+            last = -1
+        first = min(max(first, 0), size if step > 0 else size - 1)
+        # Backwards, the end may lie before the first element.
+        last = min(max(last, 0 if step > 0 else -1), size)
+        y[axis], y[axis + rank] = max(first, 0), len(range(first, last, step))
         y[axis + 2 * rank] = max(min(step, max(size, 1)), -max(size, 1))
     return y
-
-
-def _open(value: Any, size: int) -> int:
-    return int(max(min(value, 2**62), -(2**62)))
 
 
 def _slice_samples(rng: np.random.Generator) -> list[Sample]:
@@ -145,6 +152,8 @@ def _slice_samples(rng: np.random.Generator) -> list[Sample]:
         case([9, 2], [1, 0], [0, 1], [-1, 3]),
         case([-100, 100], [100, -100], [1, 0], [9, -9]),
         case([4], [0], [0], [-1]),
+        case([3, 5], [far, FARTHEST], [0, 1], [-1, -2]),
+        case([-9, 1], [-far, far], [0, 1], [-1, 2]),
     ]
 
 

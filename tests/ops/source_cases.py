@@ -213,6 +213,11 @@ def _shapes(rng: np.random.Generator) -> Iterator[tuple[str, Node]]:
             yield f"Pad {mode} {pads}", Node("Pad", (x, i64(*pads)), {"mode": mode}, opset=19)
     for wanted in ((3, 5), (2, 3), (1, 7)):
         yield f"CenterCropPad {wanted}", Node("CenterCropPad", (x, i64(*wanted)), opset=18)
+    for start, end in ((2, 2**31 - 1), (9, 2**63 - 1), (-1, -(2**63)), (-9, -(2**31)), (0, 2)):
+        backwards = Node("Slice", (x, i64(start), i64(end), i64(1), i64(-2)), opset=13)
+        yield f"Slice {start}..{end} backwards", backwards
+    for opset in (7, 10, 12):
+        yield f"Dropout-{opset} mask", Node("Dropout", (x,), opset=opset, outputs=2)
     for equation in ("...j->...", "i...->i", "ij", "ij->ji", "...ij->...ji"):
         yield f"Einsum {equation}", Node("Einsum", (x,), {"equation": equation}, opset=12)
     column = rng.normal(size=(1, 5, 5)).astype(np.float32)

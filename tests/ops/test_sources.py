@@ -83,3 +83,12 @@ def test_results_are_those_of_onnx_runtime_or_differ_for_a_reason() -> None:
             different.add(name)
     assert different == DIFFERENT.keys()
     assert compared > 330
+
+
+@pytest.mark.parametrize(
+    ("name", "node"), [(name, node) for name, node in cases() if name.startswith("Slice")]
+)
+def test_slices_by_data_are_those_by_constants(name: str, node: Node) -> None:
+    pytest.importorskip("onnxruntime")
+    model, feeds = node_model(node), feeds_of(node)
+    assert equal(ours(module_of(model, SIZES), feeds), session_of(model).run(None, feeds)), name

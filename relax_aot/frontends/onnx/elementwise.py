@@ -86,14 +86,15 @@ def _mean(node: Node) -> Results:
 
 
 def _dropout(node: Node) -> Results:
-    """Nothing is dropped, so the mask says that all is kept."""
+    """Nothing is dropped, so the mask says that all is kept; before version 12 it has no meaning,
+    and is zero in ONNX Runtime."""
     x = node.arg(0)
     if node.optional(2) is not None and node.array(2).any():
         raise Refused("training mode is not supported; export the model for inference")
     if node.requested[1:] != [True]:
         return x
     kind = DType.BOOL if node.opset >= 10 else x.type.dtype
-    return x, node.emit("fill", shape=x.type.shape, value=True, dtype=kind)
+    return x, node.emit("fill", shape=x.type.shape, value=node.opset >= 12, dtype=kind)
 
 
 def _clip(node: Node) -> Results:

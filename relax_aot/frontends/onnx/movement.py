@@ -8,10 +8,8 @@ from relax_aot.frontends.onnx.context import Handler, Node, Results, direct
 from relax_aot.ir.dims import Dim, dim_max, interval, simplify
 from relax_aot.ir.graph import Var
 from relax_aot.ops._op import normal_axis
+from relax_aot.ops._size_lists import FARTHEST, OPEN_ENDS
 from relax_aot.ops.movement import normalize_slice
-
-FARTHEST = 2**31 - 1
-"""No size is greater, so an index from here on means the end."""
 
 LIMITS = {
     "Pad": "data-dependent pads need a bound",
@@ -67,9 +65,11 @@ def _slice(node: Node) -> Results:
             # Such an index may count from the end, which is dynamic.
             return _slice_at_run_time(node, x)
         # ONNX's numbers beyond any size stand for "open", and need no clamping then.
+        opened = end.is_constant and end.constant in OPEN_ENDS
         begin, length, proof = normalize_slice(
-            _open(start, past=step < 0), _open(end, past=step > 0), step, x.type.shape[axis], bounds
-        )
+            _open(start, past=step < 0), None if opened else _open(end, past=step > 0), step,
+            x.type.shape[axis], bounds,
+        )  # fmt: skip
         node.builder.accept(proof)
         begins.append(simplify(begin, bounds))
         lengths.append(simplify(length, bounds))
