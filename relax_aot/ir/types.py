@@ -105,6 +105,23 @@ class DType(Enum):
 
 _FROM_NUMPY = {np.dtype(kind): DType(name) for name, kind in _NUMPY.items()}
 
+
+def array_of(dtype: DType, given: object) -> np.ndarray[Any, Any]:
+    """`given` as an array of `dtype`, with rounded floats. A ValueError says what does not fit."""
+    array = np.asarray(given, order="C")
+    if array.dtype.type is np.void and not array.dtype.names and dtype.numpy.isbuiltin != 1:
+        # Files of NumPy keep only the bytes of types that NumPy itself does not have.
+        if array.dtype.itemsize == dtype.bytes:
+            return array.view(dtype.numpy)
+    elif array.dtype in _FROM_NUMPY:
+        with np.errstate(all="ignore"):
+            found = array.astype(dtype.numpy)
+            if dtype.is_float or dtype.is_stored_float or (found == array).all():
+                return found
+        raise ValueError(f"it has values that {dtype.value} does not have")
+    raise ValueError(f"its elements are {array.dtype}, not {dtype.value}")
+
+
 C_TYPES = {
     DType.F32: "float", DType.F64: "double", DType.F16: "uint16_t", DType.BF16: "uint16_t",
     DType.I8: "int8_t", DType.I16: "int16_t", DType.I32: "int32_t", DType.I64: "int64_t",

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Module
+from relax_aot.ir.types import array_of
 from relax_aot.quantization.choice import Choice, QuantizeError
 from relax_aot.quantization.fold_norms import fold_norms
 from relax_aot.quantization.insert import insert
@@ -112,7 +113,12 @@ def _samples(module: Module, arrays: Mapping[str, Array]) -> list[Sample]:
                 f"the calibration data has no input {source!r} ({param.type}), only"
                 f" {', '.join(sorted(arrays)) or 'nothing'}; give --calibrate {source}=FILE.npz:KEY"
             )
-        array = np.asarray(given, param.type.dtype.numpy)
+        try:
+            array = array_of(param.type.dtype, given)
+        except ValueError as error:
+            raise CalibrationError(
+                f"calibration data for {source!r} must be {param.type}: {error}"
+            ) from None
         rank = param.type.rank
         if array.ndim == rank and rank and param.type.shape[0] == Dim.of(1) and len(array) > 1:
             array = array[:, None]

@@ -22,6 +22,7 @@ from relax_aot.errors import RelaxAotError
 from relax_aot.evaluation.reference import KernelResults
 from relax_aot.frontends.arrays import read_npz
 from relax_aot.ir.graph import Module
+from relax_aot.ir.types import array_of
 from relax_aot.progress import finished, step
 from relax_aot.project import Project
 from relax_aot.verify.against_float import (
@@ -480,8 +481,15 @@ def _stored(path: str, interface: Interface, count: int) -> list[dict[str, Array
     for port in interface.outputs:
         if port.source not in arrays:
             raise ReferenceFailed(f"{path} has no {port.source!r}, only {sorted(arrays)}")
-        array = by_sample(arrays[port.source], port)
-        for index in range(count):
-            sample = array[index] if array.ndim == port.type.rank + 1 else array
-            results[index][port.source] = np.asarray(sample, port.type.dtype.numpy)
+        try:
+            array = by_sample(array_of(port.type.dtype, arrays[port.source]), port)
+        except ValueError as error:
+            raise ReferenceFailed(f"{path}: {port.source!r} must be {port.type}: {error}") from None
+        sampled = array.ndim == port.type.rank + 1
+        if sampled and len(array) != count:
+            raise ReferenceFailed(
+                f"{path}: {port.source!r} has {len(array)} samples, but there are {count} runs"
+            )
+        for index, result in enumerate(results):
+            result[port.source] = array[index] if sampled else array
     return results

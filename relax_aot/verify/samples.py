@@ -15,7 +15,7 @@ from relax_aot.emit.interface import DimField, Interface, Port
 from relax_aot.errors import RelaxAotError
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Symbol
-from relax_aot.ir.types import DType
+from relax_aot.ir.types import DType, array_of
 from relax_aot.verify.sizes import InputError, given_sizes, sizes_of
 
 Array = NDArray[Any]
@@ -145,13 +145,20 @@ def _given(interface: Interface, arrays: Mapping[str, Array], at: Mapping[str, i
                     f"input {port.source!r} must be {port.type}, got {array.dtype}"
                     f"{list(array.shape)}"
                 )
-            inputs.append(np.asarray(array, port.type.dtype.numpy, order="C"))
+            inputs.append(_typed(port, array))
         given = given_sizes(interface.dims, asked, interface.fixed_sizes)
         sizes = sizes_of(interface, inputs, given, held)
         cases.append(Case(sizes, tuple(inputs)))
         growths = [(f.source, f.symbol.growth) for f in interface.lengths]
         held = {source: growth.kept(sizes) for source, growth in growths if growth}
     return cases
+
+
+def _typed(port: Port, array: Array) -> Array:
+    try:
+        return array_of(port.type.dtype, array)
+    except ValueError as error:
+        raise InputError(f"input {port.source!r} must be {port.type}: {error}") from None
 
 
 def by_sample(array: Array, port: Port) -> Array:
@@ -247,7 +254,7 @@ def input_of(
 ) -> Array:
     """What was given for an input, else random elements of its type."""
     if port.source in arrays:
-        array = np.asarray(arrays[port.source], port.type.dtype.numpy, order="C")
+        array = _typed(port, arrays[port.source])
         if array.shape != shape:
             raise InputError(f"input {port.source!r} must have shape {list(shape)} here")
         return array

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -136,6 +138,23 @@ def test_samples_that_cannot_be_read(data: bytes | None, said: str, tmp_path: Pa
     bounds = ("--bound", "n=9", "--quantize", "int8", "--calibrate", "x.npz")
     done = relax_aot("compile", GESTURE, *bounds, "-o", "out", folder=tmp_path)
     refused(done, 2, "x.npz", said)
+
+
+@pytest.mark.parametrize(
+    ("motion", "said"),
+    [
+        (np.array([["a"]]), "input 'motion' must be f32[n, 6]: its elements are <U1, not f32"),
+        (np.ones((3, 6), complex), "its elements are complex128, not f32"),
+        (np.ones((3, 6), ml_dtypes.bfloat16), "its elements are |V2, not f32"),
+    ],
+)
+def test_inputs_that_are_no_numbers(motion: Any, said: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", motion=motion)
+    inputs = ("--bound", "n=9", "--inputs", "x.npz")
+    refused(relax_aot("profile", GESTURE, *inputs, folder=tmp_path), 2, said)
+    chosen = ("--bound", "n=9", "--quantize", "int8", "--calibrate", "x.npz", "-o", "out")
+    done = relax_aot("compile", GESTURE, *chosen, folder=tmp_path)
+    refused(done, 2, said.replace("input", "calibration data for"))
 
 
 def test_a_missing_table_is_named_once(tmp_path: Path) -> None:

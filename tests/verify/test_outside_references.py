@@ -49,6 +49,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels[:6] = (labels[:6] + 1) % 4
     np.savez(folder / "labels.npz", labels=labels)
     np.savez(folder / "few.npz", labels=labels[:3])
+    np.savez(folder / "text.npz", y=np.array(["a"]))
+    np.savez(folder / "less.npz", y=y[:3])
     return folder
 
 
@@ -93,6 +95,8 @@ def test_references_that_do_not_fit_the_model_are_refused(folder: Path) -> None:
         ("litert", "runs .tflite models, not classifier.onnx"),
         ("torch", "runs programs of PyTorch"),
         ("tensorflow", "references are onnxruntime, numpy, litert, torch and FILE.npz"),
+        (str(folder / "text.npz"), "'y' must be f32[1, 4]: its elements are <U1, not f32"),
+        (str(folder / "less.npz"), "'y' has 3 samples, but there are 24 runs"),
     ):
         done = verified(folder, "--reference", reference)
         assert isinstance(done.exception, ReferenceFailed) and said in str(done.exception)
