@@ -108,9 +108,9 @@ def sizes_to_run(
 def _fitted(
     fields: Sequence[DimField], fixed: Mapping[str, int], requested: Mapping[str, int], fits: Fits
 ) -> dict[str, int]:
-    """The sizes that were asked for, the others as high as growing states leave room."""
+    """The sizes that were asked for, the others as high as the model allows."""
     sizes = _named(fields, fixed, requested)
-    if fits(sizes) or not any(f.symbol.growth for f in fields):
+    if fits(sizes):
         return sizes
     free = {
         f.symbol.name: range(f.symbol.high, f.symbol.low - 1, -1)

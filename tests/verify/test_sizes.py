@@ -272,6 +272,15 @@ def test_verify_begins_with_the_smallest_and_the_largest_allowed_sizes(
     assert sizes[:2] == ends
 
 
+def test_sizes_that_are_not_given_are_as_high_as_the_model_allows() -> None:
+    condition = Condition("==", Dim.of("n"), Dim.of("m") + 1)
+    interface = interface_of([(Dim.of("n"), Dim.of("m"))], [(1, 20), (1, 9), (1, 1)], [condition])
+    assert [case.sizes["n"] for case in cases_of(interface, ({}, {"m": 4}), {})] == [10, 5]
+    # The C says that these do not fit.
+    (case,) = cases_of(interface, ({"m": 4, "n": 4},), {})
+    assert case.sizes["n"] == 4
+
+
 def test_a_size_of_the_state_is_given_once(tmp_path: Path) -> None:
     path = tmp_path / "held.raot"
     path.write_text(STATE)
