@@ -196,6 +196,8 @@ def _check_nothing_is_lost(plan: Plan) -> None:
     Follows the graph's own values backwards; of the planner's work it takes only which
     memory each value has.
     """
+    from relax_aot.ir.graph import Loop
+
     functions, appended = plan.module.function_table, _appended(plan)
     bases = {
         call.out.name: call.inputs[0].name
@@ -206,9 +208,10 @@ def _check_nothing_is_lost(plan: Plan) -> None:
 
     for function in plan.module.functions:
         for call in function.body:
-            for side in ("then", "else") if call.op == "if" else ():
-                params = functions[call.ref(side)].params
-                pairs = zip(params, call.inputs[1:], strict=True)
+            count = Loop.of(call).carried if call.op == "loop" else 1
+            first = count if call.op == "loop" else 0
+            for side in call.bodies:
+                pairs = zip(functions[side].params[first:], call.inputs[count:], strict=True)
                 bases |= {p.name: v.name for p, v in pairs if p.name != v.name}
 
     def base(name: str) -> str:
@@ -225,13 +228,17 @@ def _check_nothing_is_lost(plan: Plan) -> None:
                 if lost:
                     raise PlanError(f"{call.outs[0].name} is written over {lost[0]}, read later")
             rest = alive - outs
+            # Captured values are read where a body reads them.
+            count = Loop.of(call).carried if call.op == "loop" else 1 if call.bodies else None
             if call.op != "view":
-                alive = rest | {base(v.name) for v in call.inputs}
+                alive = rest | {base(v.name) for v in call.inputs[:count]}
             for side in call.bodies:
                 results = {base(v.name) for v in functions[side].results}
+                carried = set[str]()
                 if call.op == "loop":  # values read by one iteration are read again by the next
+                    carried = {p.name for p in functions[side].params[:count]}
                     results |= alive | backwards(side, alive | results)
-                alive |= backwards(side, rest | results)
+                alive |= backwards(side, rest | results) - carried
         return alive
 
     backwards(plan.module.main.name, {base(v.name) for v in plan.module.main.results})

@@ -368,3 +368,60 @@ agraph (float[1] x, float[1] limit) => (float[1] last, int64 count)
     for x in (1, 100, 10_000):
         array = np.array([x], np.float32)
         check(host, model, x=array, limit=np.array([0.9], np.float32))
+
+
+NESTED = parsed("""
+agraph (float[n] x, float limit, bool begin) => (float[n] last)
+{
+    two = Constant <value = int64 {2}> ()
+    ten = Constant <value = int64 {10}> ()
+    last = Loop (two, , x) <body = body
+        (int64 i, bool going, float[n] a) => (bool more, float[n] b)
+    {
+        inside = Loop (ten, begin, a) <body = body
+            (int64 j, bool still, float[n] c) => (bool again, float[n] d)
+        {
+            d = Add (c, c)
+            peak = ReduceMax <keepdims = 0> (d)
+            again = Less (peak, limit)
+        }>
+        b = Sub (inside, x)
+        more = Identity (going)
+    }>
+}
+""")
+
+
+def test_what_a_loop_inside_a_loop_carries_ends_with_it() -> None:
+    host = rx.compile(NESTED, name="nested", bounds={"n": (1, 8)}).host()
+    for size, limit, begin in ((1, 3.0, True), (8, 100.0, True), (3, -1.0, True), (2, 4.0, False)):
+        x = np.linspace(-1, 1, size, dtype=np.float32)
+        check(host, NESTED, x=x, limit=np.array(limit, np.float32), begin=np.array(begin))
+
+
+UNREAD = parsed("""
+agraph (float[n] x, float[n, 4] m, float s) => (float last, float[n] rows, float[n] y)
+{
+    a = Tanh (x)
+    axis = Constant <value = int64[1] {1}> ()
+    b = ReduceMean <keepdims = 0> (m, axis)
+    c = Add (a, b)
+    d = ReduceMean <keepdims = 0> (c)
+    e = Mul (d, s)
+    last, rows = Scan <num_scan_inputs = 1, body = body
+        (float t, float row) => (float u, float w)
+    {
+        u = Add (t, e)
+        w = Neg (t)
+    }> (s, a)
+    y = Add (b, rows)
+}
+""")
+
+
+def test_a_value_that_no_iteration_reads_is_no_longer_needed() -> None:
+    host = rx.compile(UNREAD, name="unread", bounds={"n": (1, 8)}).host()
+    rng = np.random.default_rng(4)
+    for size in (1, 5, 8):
+        x, m = (rng.normal(size=shape).astype(np.float32) for shape in ((size,), (size, 4)))
+        check(host, UNREAD, x=x, m=m, s=np.array(0.5, np.float32))
