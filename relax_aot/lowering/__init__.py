@@ -18,7 +18,7 @@ from relax_aot.ir.graph import FORMS, Call, Constant, Function, Module, Var, att
 from relax_aot.ir.loops import Buffer, Expr, Kernel, Lit, Load, Number, expressions, parts, walk
 from relax_aot.ir.names import names_of, scratch_of, unused_name
 from relax_aot.ir.rewrite import map_exprs
-from relax_aot.ir.types import Ref
+from relax_aot.ir.types import DType, Ref
 from relax_aot.lowering.divided_calls import one_part
 from relax_aot.lowering.growing import at_capacity
 from relax_aot.lowering.index_checks import check_then_trust
@@ -133,7 +133,8 @@ def _lower_call(
     op.lower(builder, *buffers, *outputs, **attrs)
     kernel = builder.finish()
     own = tuple(role for role, arg in zip(roles, call.args, strict=True) if arg is not None)
-    kernel, args = _inline_scalars(kernel, call.inputs, constants, own, naming)
+    quantized = naming is not None and bool(op.quantization)
+    kernel, args = _inline_scalars(kernel, call.inputs, constants, own, naming, quantized=quantized)
     kernel, args = _drop_unread(kernel, args)
     given = attrs_of({"kernel": Ref(kernel.name)})
     return kernel, Call(call.outs, "call_kernel", args, given, call.origin)
@@ -151,17 +152,22 @@ def _inline_scalars(
     constants: dict[str, Constant],
     roles: tuple[Role | None, ...],
     naming: Naming | None,
+    *,
+    quantized: bool,
 ) -> tuple[Kernel, tuple[Var, ...]]:
-    """One-element constants become literals of the kernel, or its parameters."""
+    """One-element constants become literals of the kernel, or its parameters. Weights and biases
+    that are `quantized` and replaceable stay."""
     values: dict[str, Lit] = {}
     for buffer, arg, role in zip(kernel.inputs, args, roles, strict=True):
         constant = constants.get(arg.name)
-        if constant is not None and constant.data.size == 1 and buffer.dtype.value != "f16":
-            value = constant.data.reshape(()).astype(buffer.dtype.numpy)[()]
-            number: Number = float(value) if buffer.dtype.is_float else value.item()
-            if role is not None and naming is not None:
-                number = naming.number(role, number)
-            values[buffer.name] = Lit(number, buffer.dtype)
+        stays = quantized and role is None and not buffer.dtype.is_float
+        if constant is None or constant.data.size != 1 or stays or buffer.dtype is DType.F16:
+            continue
+        value = constant.data.reshape(()).astype(buffer.dtype.numpy)[()]
+        number: Number = float(value) if buffer.dtype.is_float else value.item()
+        if role is not None and naming is not None:
+            number = naming.number(role, number)
+        values[buffer.name] = Lit(number, buffer.dtype)
 
     def rule(expr: Expr) -> Expr:
         return values.get(expr.buffer.name, expr) if isinstance(expr, Load) else expr

@@ -107,6 +107,23 @@ def test_what_the_compiler_quantizes_itself_keeps_its_code() -> None:
     assert_same_code(first, other)
 
 
+def test_a_single_channel_keeps_its_code() -> None:
+    """Its bias is one number, and so is the filter of a convolution of 1x1 channels."""
+    projects = []
+    for seed in TRAININGS:
+        rng = np.random.default_rng(seed)
+        shapes = {"w": (1, 3, 3, 3), "b": (1,), "v": (1, 1, 1, 1), "c": (1,)}
+        weights = {
+            name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()
+        }
+        signature = "m (float[1, 3, 6, 6] x) => (float[1, 1, 4, 4] y)"
+        model = model_of(signature, "a = Conv (x, w, b)  r = Relu (a)  y = Conv (r, v, c)", weights)
+        x = rng.normal(size=(4, 1, 3, 6, 6)).astype(np.float32)
+        chosen = replace(OPTIONS, quantize=Choice(), calibrate={"x": x})
+        projects.append(driver.compile_model(model, "host", chosen))
+    assert_same_code(*projects)
+
+
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", BOARDS[1:])
 def test_a_board_runs_the_block_of_another_training(board: str) -> None:
