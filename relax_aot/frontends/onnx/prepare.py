@@ -27,6 +27,10 @@ OLDEST, NEWEST = 1, 28
 ROUNDS = 4
 """Definitions may use operators that have definitions; none go deeper than this."""
 
+DEEPEST = 100
+"""Functions that call functions: ONNX inlines no deeper chains."""
+MOST_NODES = 200_000
+
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 FAILURES = (RuntimeError, ValueError, ValidationError, InferenceError)
 """What ONNX's C++ side raises where a model is odd."""
@@ -36,12 +40,54 @@ def prepare(model: ModelProto, name: str, handled: Collection[str]) -> ModelProt
     """`handled` are the operators with a handler, by `qualified` name."""
     model = _in_order(model)
     if model.functions:
+        _require_few(model, name)
+        model = _with_defaults(model)
         try:
-            model = inliner.inline_local_functions(model)
+            # A function has operator sets of its own.
+            model = inliner.inline_local_functions(model, convert_version=True)
         except FAILURES as error:
             reason = str(error).strip().splitlines()[0]
             raise ModelError(f"{name}: its functions cannot be inlined: {reason}") from None
     return _defined(model, handled)
+
+
+def _require_few(model: ModelProto, name: str) -> None:
+    """A function that calls another twice, which calls another twice, makes a file of a few bytes
+    a graph that fills the memory."""
+    calls = {
+        (f.domain, f.name, f.overload): [_called(node) for node in all_nodes(f.node)]
+        for f in model.functions
+    }
+    counts = dict.fromkeys(calls, 1)
+    for _ in range(DEEPEST):
+        more = {
+            key: min(sum(counts.get(called, 1) for called in inner), MOST_NODES + 1)
+            for key, inner in calls.items()
+        }
+        if more == counts:
+            break
+        counts = more
+    if sum(counts.get(_called(node), 1) for node in all_nodes(model.graph.node)) > MOST_NODES:
+        raise ModelError(
+            f"{name}: its functions are more than {MOST_NODES} nodes where they are called"
+        )
+
+
+def _with_defaults(model: ModelProto) -> ModelProto:
+    """Calls of functions with every attribute, since the inliner knows no default."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions}
+    for nodes in (copy.graph.node, *(f.node for f in copy.functions)):
+        for node in all_nodes(nodes):
+            given = {attribute.name for attribute in node.attribute}
+            missing = (a for a in defaults.get(_called(node), ()) if a.name not in given)
+            node.attribute.extend(missing)
+    return copy
+
+
+def _called(node: NodeProto) -> tuple[str, str, str]:
+    return node.domain, node.op_type, node.overload
 
 
 def _in_order(model: ModelProto) -> ModelProto:
