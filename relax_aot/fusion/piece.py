@@ -13,6 +13,7 @@ from functools import cached_property
 from relax_aot.fusion.accesses import accesses
 from relax_aot.ir.graph import Call, Var, attrs_of
 from relax_aot.ir.loops import (
+    PARTS,
     Bind,
     Buffer,
     For,
@@ -20,6 +21,8 @@ from relax_aot.ir.loops import (
     Kernel,
     Reserve,
     Stmt,
+    expressions,
+    held,
     index_dims,
     walk,
 )
@@ -61,6 +64,16 @@ class Piece:
     @cached_property
     def loaded(self) -> frozenset[str]:
         return frozenset(a.name for a in accesses(self.body) if not a.stored)
+
+    @cached_property
+    def depth(self) -> int:
+        """The length of the longest chain of operands in an expression."""
+        level = [expr for stmt in walk(self.body) for expr in expressions(stmt)]
+        found = 0
+        while level:
+            level = [inner for part in level for inner in held(part, PARTS)]
+            found += 1
+        return found
 
     @staticmethod
     def of(call: Call, kernel: Kernel) -> Piece | None:

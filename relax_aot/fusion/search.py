@@ -16,6 +16,9 @@ from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Call, Function, Module
 from relax_aot.ir.loops import Kernel
 
+DEEPEST = 100
+"""Functions on expressions call themselves for each operand in an operand."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
@@ -127,12 +130,17 @@ class Search:
         assert producer is not None and consumer is not None
         made = (link.made.name for link in links)
         kept = frozenset(n for n in made if any(r != key for r, _ in self._work.readers(n)))
-        merged = merger.merge(Pair(producer, consumer, links, kept), self._context)
+        merged = self._tried(Pair(producer, consumer, links, kept), merger)
         if isinstance(merged, Piece) and self._work.another_way(writer, key):
             return Refused("a call between them needs the complete value")
         if isinstance(merged, Piece) and merger is rows and not self._keeps(writer, key, merged):
             return Refused("a product would not be computed in tiles")
         return merged
+
+    def _tried(self, pair: Pair, merger: Merger) -> Piece | Refused:
+        if pair.producer.depth + pair.consumer.depth > DEEPEST:
+            return Refused("a value would be an expression of too many operands in operands")
+        return merger.merge(pair, self._context)
 
     def _keeps(self, writer: int, key: int, merged: Piece) -> bool:
         """Whether products that are in tiles still are, as parts of an attention, or may become
@@ -185,8 +193,7 @@ class Search:
             if consumer is None:
                 return
             link = Link(made, next(v for v in consumer.reads if v.name == name))
-            pair = Pair(producer, consumer, (link,), kept)
-            merged = merger.merge(pair, self._context)
+            merged = self._tried(Pair(producer, consumer, (link,), kept), merger)
             if isinstance(merged, Refused):
                 self._refusals[made.name, consumer.writes[-1].name] = merged.reason
                 return

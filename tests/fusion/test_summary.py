@@ -66,3 +66,15 @@ def test_members_account_for_every_call(layers: int) -> None:
     for member in members:
         for name in member.into:
             assert set(member.origin.split(" + ")) <= set(after[name].origin.split(" + "))
+
+
+def test_a_long_chain_is_several_expressions() -> None:
+    """Functions on expressions call themselves for each operand in an operand."""
+    x = helper.make_tensor_value_info("v0", TensorProto.FLOAT, ["n", 8])
+    y = helper.make_tensor_value_info("v240", TensorProto.FLOAT, ["n", 8])
+    kinds = ("Relu", "Sigmoid", "Neg")
+    nodes = [helper.make_node(kinds[i % len(kinds)], [f"v{i}"], [f"v{i + 1}"]) for i in range(240)]
+    graph = helper.make_graph(nodes, "chain", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    fused = fuse(lowered(model, n=9)).module
+    assert 1 < len(fused.kernels) < 40
