@@ -351,6 +351,10 @@ def matmul(kind: str, weights: str, depth: int = 768) -> str:
     }}"""
 
 
+def one_row(kind: str, weights: str) -> str:
+    return matmul(kind, weights).replace("n in 1..4096", "n in 1..1")
+
+
 def symbolic(weights: str, depth: str, columns: str) -> str:
     """A product of half precision whose rows have lengths that are known at run time."""
     sizes = {"k": depth, "j": columns}

@@ -64,6 +64,7 @@ from tests.cuda.figure_models import (
     heads,
     matmul,
     of_sizes,
+    one_row,
     packed_weights,
     points,
     symbolic,
@@ -82,10 +83,6 @@ RESIDENT = {87: 48, 90: 64}
 REGISTERS, SHARED = 65536, {87: 164 << 10, 90: 228 << 10}
 """Of a multiprocessor (ibid.)."""
 COUNTED = ("FFMA", "HMMA", "IMMA", "IDP", "MUFU", "LDS", "LDSM", "STS", "LDG", "LDGSTS", "BAR")
-
-
-def one_row(kind: str, weights: str) -> str:
-    return matmul(kind, weights).replace("n in 1..4096", "n in 1..1")
 
 
 def alone(text: str) -> tuple[Kernel, Bounds]:
@@ -130,6 +127,11 @@ def mostly_imma(loop: DeviceLoop) -> bool:
 
 def mostly_hmma(loop: DeviceLoop) -> bool:
     return len(loop.instructions) <= 2.2 * loop.mix["HMMA"]
+
+
+def hmma_of_few_columns(loop: DeviceLoop) -> bool:
+    """Of at most 16 columns (decision 0076)."""
+    return len(loop.instructions) <= 3.2 * loop.mix["HMMA"]
 
 
 def rounds_for_hmma(loop: DeviceLoop) -> bool:
@@ -304,6 +306,13 @@ SUBJECTS = {
             ("f16", "k, j", ", weights by rows", "m", "768"),
             ("f16", "k, j", ", weights by rows", "768", "c"),
         )
+    },
+    **{
+        f"product f16 of {m} steps, weights by rows, {c} columns": Subject(
+            symbolic("k, j", m, str(c)), matrix_product, enough, every=True
+        )
+        for c, enough in ((16, hmma_of_few_columns), (32, mostly_hmma), (48, mostly_hmma))
+        for m in ("768", "m")
     },
     **{
         f"batch of products f16 of any sizes{what}": Subject(

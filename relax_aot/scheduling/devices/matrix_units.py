@@ -49,6 +49,7 @@ from relax_aot.scheduling.devices.sum_parts import (
     MOST_COPIES,
     MOST_STEADY,
     Part,
+    Rounds,
     first_half,
     paired_parts,
     parts_of,
@@ -72,12 +73,14 @@ MOST_SHORT = 10
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A tile of `rows` by `columns` results for `warps` along both; `steps` of the sum are in
-    shared memory at a time, for types of other sizes as many as have the same bytes."""
+    shared memory at a time, for types of other sizes as many as have the same bytes. `rounds`: of a
+    tile of few columns."""
 
     rows: int
     columns: int
     steps: int
     warps: tuple[int, int]
+    rounds: Rounds | None = None
 
     @property
     def own(self) -> tuple[int, int]:
@@ -106,7 +109,8 @@ class Tile:
 class Tiles:
     """`large` ones where the tiles are at least `enough`, so that all processors of a device have
     work, else `small` ones, or `short` ones for bytes whose lines are summed and `rounding` ones
-    for floats; `slim` ones for few columns; `single` ones where bytes or floats are gathered.
+    for floats; `slim` ones for few columns, the first that has all of them; warps have 64 rows each
+    there. `single` ones are where bytes or floats are gathered.
     Threads of more warps copy less: `wide` tiles are for windows and computed values that are
     gathered, `medium` ones for few rows of others, and for short vectors instead of small ones.
     Sums of lines take registers, and so does the rounding of floats: these products have `narrow`
@@ -122,7 +126,11 @@ class Tiles:
     wide: Tile = Tile(128, 128, 32, (4, 4))
     medium: Tile = Tile(64, 128, 32, (2, 4))
     short: Tile = Tile(64, 64, 64, (2, 2))
-    slim: Tile = Tile(128, 64, 32, (4, 1))
+    slim: tuple[Tile, ...] = (
+        Tile(128, 16, 32, (2, 1), Rounds(4, few_lines=True, kept=True)),
+        Tile(128, 32, 32, (2, 1), Rounds(2, few_lines=True, kept=False)),
+        Tile(128, 64, 32, (2, 2), Rounds(2, few_lines=False, kept=False)),
+    )
     tall: Tile = Tile(512, 64, 32, (8, 2))
     low: Tile = Tile(128, 64, 32, (4, 2))
     slid: tuple[tuple[Tile, Tile], ...] = (
@@ -283,9 +291,10 @@ def _tiles(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, D
         half = tiles.tall.rows // 2 + 1
         return _large_and_small(product, tiles.tall, tiles.low, tiles.enough, bounds, half)
     short = kind.is_half and width < VECTOR
-    few = greatest(extent(product.columns), bounds) <= tiles.slim.columns
-    if kind.is_half and not short and few:
-        return [(tiles.slim, ONE)]
+    columns = greatest(extent(product.columns), bounds)
+    slim = next((tile for tile in tiles.slim if columns <= tile.columns), None)
+    if kind.is_half and not short and slim:
+        return [(slim, ONE)]
     free = product.found.zeros == (0, 0) and kind is not DType.F32
     large = tiles.large if free else tiles.narrow
     small = tiles.short if kind.bytes == 1 and not free else tiles.small
@@ -376,7 +385,7 @@ class _Launch:
             sides = [replace(side, near=False) for side in sides]
         if not self._is_steady(sides):
             return sides[0], sides[1]
-        return steady_sides(sides, _copies(self.product, tile, w.bounds))
+        return steady_sides(sides, _copies(self.product, tile, w.bounds), tile.rounds)
 
     def _is_steady(self, sides: Sequence[Side]) -> bool:
         """Whether both factors are copied at once, each line from one address for all parts."""
@@ -449,7 +458,7 @@ class _Launch:
         last = ZERO if in_pairs else simplify((parts - 1) * self.steps, w.bounds)
         some = simplify(dim_min(parts, 1), w.bounds) == 1
         with w.when(*() if some else (below(ZERO, parts),)):
-            half = first_half(w, parts, round_of(sides)) if self._is_steady(sides) else ZERO
+            half = first_half(w, parts, self._round(sides)) if self._is_steady(sides) else ZERO
             self._copy(sides, start, warp, batch, half, last)
             decoded.begin(last)
             self._store(sides, warp, ZERO)
@@ -484,10 +493,14 @@ class _Launch:
         with w.range("lane", LANES, axis="lane") as lane:
             finish_sums(w, product, batch, *self._results(sides, start, first, sums, lane))
 
+    def _round(self, sides: Sequence[Side]) -> int:
+        """The parts of a round of steady sides."""
+        return self.tile.rounds.parts if self.tile.rounds else round_of(sides)
+
     def _parts(self, sides: Sequence[Side], parts: Dim) -> Iterator[Part]:
         """In the form for which there are registers."""
         if self._is_steady(sides):
-            return steady_parts(self.w, parts, round_of(sides))
+            return steady_parts(self.w, parts, self._round(sides))
         if sides[1].steps > self.steps:
             return paired_parts(self.w, parts.constant)
         plain, copies = self.product.padded is None, self.tile.copies

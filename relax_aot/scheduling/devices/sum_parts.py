@@ -28,6 +28,16 @@ FEW_PAIRS = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Rounds:
+    """What a tile of few columns says of steady sides, in place of the rules for others: the
+    `parts` of a round, and what both sides have (Side.few_lines, Side.kept)."""
+
+    parts: int
+    few_lines: bool
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PairOfParts:
     """`half`: of shared memory, in which the pair is. `begins`: the conditions for a part to be its
     first one. `another` and `second`: whether one and two pairs follow."""
@@ -82,7 +92,9 @@ def round_of(sides: Sequence[Side]) -> int:
     return 4 if short and not extent(sides[0].product.steps).is_constant else 2
 
 
-def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
+def steady_sides(
+    sides: Sequence[Side], copies: int, rounds: Rounds | None = None
+) -> tuple[Side, Side]:
     """The sides, of which one keeps no addresses from one half to the other where registers do not
     hold them: the left one where those of the right one differ from step to step, the right one
     where vectors are short and many in rounds of two parts, or where a thread copies more than a
@@ -91,7 +103,8 @@ def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     take registers, and a thread has several vectors of a line then. Few neighbors copy vectors of 8
     bytes of a line, or shorter ones of the left factor where the lines of the other one are
     neighbors: a thread has more of them in one line, which takes fewer addresses. Of bytes, the
-    right one keeps none. `copies`: vectors of both factors that a thread copies."""
+    right one keeps none. `copies`: vectors of both factors that a thread copies. `rounds`: what a
+    tile says."""
     left, right = sides
     steps = left.product.steps
     short, many = min(left.vector, right.vector) < left.width, copies >= MOST_STEADY
@@ -113,6 +126,9 @@ def steady_sides(sides: Sequence[Side], copies: int) -> tuple[Side, Side]:
     kept = step is not None and step.is_constant and not none
     crowded = crowded or none or (short and many and round_of(sides) == 2)
     kept_right = left.kind.is_half and not crowded
+    if rounds is not None:
+        few, kept, kept_right = rounds.few_lines, rounds.kept, rounds.kept
+        left, right = (replace(side, few_lines=few) for side in (left, right))
     return replace(left, kept=kept), replace(right, kept=kept_right)
 
 

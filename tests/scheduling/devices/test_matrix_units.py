@@ -32,7 +32,7 @@ from tests.transforms.examples import example_module
 _ONE = Tile(32, 16, 16, (1, 1))
 TILES = Tiles(
     large=Tile(32, 32, 16, (2, 1)), small=Tile(32, 32, 16, (1, 2)), narrow=_ONE, single=_ONE,
-    wide=Tile(32, 32, 16, (2, 2)), medium=_ONE, short=_ONE, slim=_ONE, low=_ONE,
+    wide=Tile(32, 32, 16, (2, 2)), medium=_ONE, short=_ONE, slim=(_ONE,), low=_ONE,
     tall=Tile(32, 16, 16, (1, 1)), slid=((Tile(32, 16, 16, (2, 1)), _ONE),), enough=2,
 )  # fmt: skip
 """Small ones: two blocks or more take the large tile, 16 columns and less the last one."""
