@@ -53,11 +53,17 @@ def quantize(
     if choice.kind in KINDS:
         changed, count, left = weight_only(module, choice.kind, kept)
         if not count:
+            kind = KINDS[choice.kind]
             reasons = "".join(f"; {name}: {why}" for name, why in left.items())
+            what = "matrix product or recurrent layer with constant weights of floats"
+            if kind.form:
+                what = (
+                    "matrix product with constant weights of floats whose inner axis is a multiple"
+                    f" of {kind.group}"
+                )
             raise QuantizeError(
-                f"the model has no matrix product or recurrent layer with constant weights of"
-                f" floats, and {choice.kind} quantizes no others; int8 quantizes convolutions of"
-                f" f32 models, too{reasons}"
+                f"the model has no {what}, and {choice.kind} quantizes no others; int8 quantizes"
+                f" convolutions of f32 models, too{reasons}"
             )
         return changed, Quantized(choice.kind, left=left)
     samples = _samples(module, arrays)

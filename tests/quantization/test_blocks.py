@@ -116,3 +116,12 @@ def test_a_tied_table_is_stored_once(kind: str) -> None:
     sizes = {n: sum(a.size for a in model("F16").tensors.values() if a.ndim == n) for n in (1, 2)}
     least = sizes[2] * (SIZES[kind]) / 8 + 4 * sizes[1]
     assert least <= project.memory.const_bytes <= least + 64 * len(model("F16").tensors)
+
+
+def test_inner_axes_without_blocks_are_told() -> None:
+    model = model_of(
+        "g (float[n, 24] x) => (float[n, 8] y)", "y = MatMul (x, w)",
+        {"w": np.ones((24, 8), np.float32)},
+    )  # fmt: skip
+    with pytest.raises(rx.RelaxAotError, match="inner axis is a multiple of 32, and q8_0"):
+        rx.compile(model, bounds={"n": 4}, quantize="q8_0")
