@@ -152,8 +152,10 @@ class _Insertion(_Facts):
         )
 
     def call(self, call: Call) -> None:
+        # Branches and bodies read what is around them by its name.
+        seen = {} if call.bodies else self.seen
         args: tuple[Var | None, ...] = tuple(
-            None if arg is None else self.seen.get(arg.name, arg) for arg in call.args
+            None if arg is None else seen.get(arg.name, arg) for arg in call.args
         )
         if has(call.op, Trait.MOVES) and call.inputs[0].name in self.steps:
             self.body.append(replace(call, args=args))

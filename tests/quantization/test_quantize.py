@@ -19,6 +19,7 @@ from relax_aot.cli.main import cli
 from relax_aot.evaluation.reference import evaluate
 from relax_aot.quantization import CalibrationError, Choice, QuantizeError, quantize
 from relax_aot.quantization.ranges import METHODS
+from tests.models.onnx_text import model_of
 
 Array = NDArray[Any]
 
@@ -249,6 +250,29 @@ def test_weights_alone_become_codes_of_groups(
         (y,) = host(x=x).values()
         exact = np.tanh(np.maximum(x @ rounded(a) + b, 0) @ rounded(c) + d)
         np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("inside", ["r = Add (a, x)", "r = Neg (x)"])
+def test_branches_read_the_floats_around_them(inside: str, rng: np.random.Generator) -> None:
+    """Of a value that a product reads as bytes, too."""
+    body = f"""
+        a = MatMul (x, w)
+        b = If (c) <
+            then_branch = t () => (float[n, 8] p) {{ p = Relu (a) }},
+            else_branch = e () => (float[n, 8] r) {{ {inside} }}>
+        y = MatMul (b, v)
+    """
+    weights = {"w": rng.normal(size=(8, 8)), "v": rng.normal(size=(8, 4))}
+    floats = {name: value.astype(np.float32) for name, value in weights.items()}
+    model = model_of("g (float[n, 8] x, bool c) => (float[n, 4] y)", body, floats)
+    x, c = rng.normal(size=(12, 3, 8)).astype(np.float32), np.arange(12) % 2 == 0
+    calibrate = {"x": x, "c": c}
+    host = rx.compile(model, bounds={"n": 5}, quantize="int8", calibrate=calibrate).host()
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for sample, choice in zip(x, c, strict=True):
+        feed = {"x": sample, "c": np.asarray(choice)}
+        (exact,) = session.run(None, feed)
+        assert cosine(host(**feed)["y"], exact) > 0.995
 
 
 def test_calibration_data_that_does_not_fit_is_refused(rng: np.random.Generator) -> None:
