@@ -210,6 +210,17 @@ class Constant:
             return self.absent
         return hashlib.sha256(bytes_of(self.data)).hexdigest()[:16]
 
+    # Each pass asks, and weights may be large.
+    @cached_property
+    def is_finite(self) -> bool:
+        """Whether floats hold neither infinity nor NaN."""
+        return self.type.dtype.is_float and bool(np.isfinite(self.data).all())
+
+    @cached_property
+    def is_balanced(self) -> bool:
+        """Whether bytes are above -128."""
+        return self.type.dtype is DType.I8 and bool(self.data.min(initial=0) > -128)
+
     @property
     def var(self) -> Var:
         return Var(self.name, self.type)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
-import numpy as np
-
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Array, Call, Constant, Function, Module, Var, bytes_of
 from relax_aot.ir.loops import For, If, Kernel, Let, Load, Micro, Stmt, expressions, walk
@@ -210,9 +208,9 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         calls = module.kernel_calls[kernel.name]
         given = {b.name: {c.inputs[at].name for c in calls} for at, b in enumerate(kernel.inputs)}
         known = {name: vars_ for name, vars_ in given.items() if vars_ <= table.keys()}
-        finite = {name for name, vars_ in known.items() if all(is_finite(table[v]) for v in vars_)}
+        finite = {name for name, vars_ in known.items() if all(table[v].is_finite for v in vars_)}
         share = work[kernel.name] / max(sum(work.values()), 1) if work else 1.0
-        balanced = {n for n, vars_ in known.items() if all(is_balanced(table[v]) for v in vars_)}
+        balanced = {n for n, vars_ in known.items() if all(table[v].is_balanced for v in vars_)}
         lean = kernel.name in target.lean
         spare = min(room.get(kernel.name, 0), target.spare_panel)
         panel = LEAN_PANEL if lean else max(target.panel, spare)
@@ -264,16 +262,6 @@ def _data(table: Mapping[str, Constant], kernel: Kernel, call: Call) -> dict[str
     """The constants that a call gives to a kernel, by the names of its inputs."""
     pairs = zip(kernel.inputs, call.inputs, strict=True)
     return {buffer.name: table[var.name].data for buffer, var in pairs if var.name in table}
-
-
-def is_finite(constant: Constant) -> bool:
-    """Whether floats hold neither infinity nor NaN."""
-    return constant.type.dtype.is_float and bool(np.isfinite(constant.data).all())
-
-
-def is_balanced(constant: Constant) -> bool:
-    """Whether bytes are above -128."""
-    return constant.type.dtype is DType.I8 and bool(constant.data.min(initial=0) > -128)
 
 
 def _is_same(one: Constant, other: Constant) -> bool:

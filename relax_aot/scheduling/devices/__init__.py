@@ -16,7 +16,7 @@ from relax_aot.ir.graph import Call, Constant, Function, Module
 from relax_aot.ir.loops import Buffer, For, Kernel, Let, Stmt, walk
 from relax_aot.ir.rewrite import map_buffers, map_statements, rewrite_module
 from relax_aot.ir.types import TensorType
-from relax_aot.scheduling.apply import is_finite, packed_inputs
+from relax_aot.scheduling.apply import packed_inputs
 from relax_aot.scheduling.devices.conditions import with_inner_conditions
 from relax_aot.scheduling.devices.forms import Form
 from relax_aot.scheduling.devices.interchange import interchanged
@@ -56,7 +56,7 @@ def _form(kernel: Kernel, module: Module, target: Target) -> Form:
     given = {b.name: {call.inputs[at].name for call in calls} for at, b in enumerate(kernel.inputs)}
     table = module.constant_table
     known = {name: vars_ for name, vars_ in given.items() if vars_ <= table.keys()}
-    finite = (name for name, vars_ in known.items() if all(is_finite(table[v]) for v in vars_))
+    finite = (name for name, vars_ in known.items() if all(table[v].is_finite for v in vars_))
     context = Context(target, frozenset(known), frozenset(finite))
     kernel = _serial(kernel, target)
     kernel = replace(kernel, in_place=tuple(_unordered_pairs(kernel, module.bounds)))

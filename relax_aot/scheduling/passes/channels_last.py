@@ -23,7 +23,6 @@ from relax_aot.ir.graph import Call, Module, Var
 from relax_aot.ir.loops import Buffer, For, Kernel, Load, Micro, Stmt, Store, expressions, walk
 from relax_aot.ir.rewrite import map_accesses
 from relax_aot.ir.types import DType, TensorType
-from relax_aot.scheduling.apply import is_finite
 from relax_aot.scheduling.contraction import BYTES, contraction_of, symbols_of, weighted
 from relax_aot.scheduling.devices.interchange import perfect_nest
 from relax_aot.scheduling.devices.operands import product_of
@@ -366,9 +365,7 @@ def _accessed_by_contractions(kernel: Kernel, module: Module, target: Target) ->
         if isinstance(stmt, For) and not target.device:
             found |= _accessed(stmt, module.bounds, frozenset(known))
         elif isinstance(stmt, For) and contraction_of(stmt, module.bounds) is not None:
-            finite = (
-                one for one, names in known.items() if all(is_finite(table[n]) for n in names)
-            )
+            finite = (one for one, names in known.items() if all(table[n].is_finite for n in names))
             context = Context(target, frozenset(known), frozenset(finite))
             found |= _windows(stmt, module.bounds, context)
     return found
