@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
@@ -37,6 +37,8 @@ HARNESS_SOURCES = {
     ),
     "linux": ("common/raot_harness.c", "linux/platform.c"),
 }
+_OF_MODEL = "raot_harness.c"
+"""Reads the sizes of the model. The other sources of a harness know no model."""
 FILES, SERIAL = "files", "serial"
 """How an image reaches those who gave it work: files of an emulator, or a serial line."""
 ELF_NAME = "image.elf"
@@ -150,6 +152,10 @@ def _families() -> Path:
     return data_dir("boards") / "families"
 
 
+def _runtime() -> Path:
+    return data_dir("runtime_c") / "include"
+
+
 def _digest(job: _Job) -> str:
     """Everything that a build can depend on."""
     parts: list[bytes | str] = [repr(job.board), repr(job.tools)]
@@ -159,14 +165,18 @@ def _digest(job: _Job) -> str:
     ]
     for source in (*job.sources, None, *job.support):
         parts += ["-"] if source is None else [source.name, source.read_bytes()]
-    for folder in (*job.folders, _families()):
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in (".h", ".inc", ".bin") or _families() in path.parents:
-                parts += [
-                    str(path.relative_to(folder)),
-                    path.read_bytes() if path.is_file() else "",
-                ]
-    return digest_of(parts)
+    for folder in job.folders:
+        files = sorted(folder.rglob("*"))
+        parts += _contents(folder, [f for f in files if f.suffix in (".h", ".inc", ".bin")])
+    return digest_of([*parts, *_contents(_families(), sorted(_families().rglob("*")))])
+
+
+def _contents(folder: Path, paths: Sequence[Path]) -> list[bytes | str]:
+    return [
+        part
+        for path in paths
+        for part in (str(path.relative_to(folder)), path.read_bytes() if path.is_file() else "")
+    ]
 
 
 def _build(job: _Job, folder: Path) -> None:
@@ -177,11 +187,25 @@ def _build(job: _Job, folder: Path) -> None:
         for number, source in enumerate(sources):
             name = f"{owner}{number}_{source.stem}"
             step(f"building for {job.board.name}: {source.name}")
-            _compile(
-                job, folder, source, name, job.tools.harness_flags if owner == "harness" else ()
-            )
+            if owner != "harness":
+                _compile(job, folder, source, name)
+            elif source.name == _OF_MODEL:
+                _compile(job, folder, source, name, job.tools.harness_flags)
+            else:
+                _shared(job, folder, source, name)
             objects.append(name + ".o")
     _link(job, folder, objects)
+
+
+def _shared(job: _Job, folder: Path, source: Path, name: str) -> None:
+    """An object that all images of a board have."""
+    alone = replace(job, sources=(), support=(), folders=())
+    status = (_runtime() / "raot" / "status.h").read_bytes()  # all that raot_model.h includes
+    built = cached_folder(
+        "harness", digest_of([_digest(alone), name, status]),
+        lambda made: _compile(alone, made, source, name, job.tools.harness_flags),
+    )  # fmt: skip
+    shutil.copytree(built, folder, dirs_exist_ok=True)
 
 
 def _harness(job: _Job) -> tuple[str, ...]:
@@ -192,10 +216,10 @@ def _harness(job: _Job) -> tuple[str, ...]:
     return (*others, "common/serial.c", f"cortex_m/uart_{job.board.uart.driver}.c")
 
 
-def _compile(job: _Job, folder: Path, source: Path, name: str, flags: Sequence[str]) -> None:
+def _compile(job: _Job, folder: Path, source: Path, name: str, flags: Sequence[str] = ()) -> None:
     families = _families()
     search = [*job.folders, families / "common", families / job.board.family]
-    search.append(data_dir("runtime_c") / "include")
+    search.append(_runtime())
     includes = [f"-I{path.resolve()}" for path in search]
     includes += [f"-Wa,-I{path.resolve()}" for path in job.folders]
     # Names in messages and debugging information must not depend on where the build ran.
