@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -80,23 +80,25 @@ def supported() -> list[Row]:
 @cache
 def versions(operator: str) -> str:
     """`11..28`: from the operator's first version (or our oldest) to its last."""
-    history = _histories().get(operator)
+    history = list(_history(operator))
     if not history:
         return "1" if operator.startswith(contrib.DOMAIN) else ""
-    first = max(OLDEST, min(schema.since_version for schema in history))
-    last = max(history, key=lambda schema: schema.since_version)
+    last = history[0]
     newest = last.since_version - 1 if last.deprecated else NEWEST
-    return f"{first}..{newest}"
+    return f"{max(OLDEST, history[-1].since_version)}..{newest}"
 
 
-@cache
-def _histories() -> dict[str, list[onnx.defs.OpSchema]]:
-    """Every version of the operators of the default domain."""
-    found: dict[str, list[onnx.defs.OpSchema]] = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "":
-            found.setdefault(schema.name, []).append(schema)
-    return found
+def _history(operator: str) -> Iterator[onnx.defs.OpSchema]:
+    """Every version of an operator of the default domain, the newest first. A list of all
+    operators would take 11 MiB."""
+    version = onnx.defs.onnx_opset_version()
+    while version > 0:
+        try:
+            schema = onnx.defs.get_schema(operator, version, "")
+        except onnx.defs.SchemaError:
+            return
+        yield schema
+        version = schema.since_version - 1
 
 
 EARLY = ("LayerNormalization",)
