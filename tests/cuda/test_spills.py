@@ -277,3 +277,19 @@ def test_points_of_few_filters_spill_nothing(channels: int, filters: int) -> Non
     source = device_source("model", [device], bounds)
     for sm, toolkit in ((87, 11), (90, 12), (90, 13)):
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
+
+
+def test_channels_that_are_copied_behind_sums_spill_nothing() -> None:
+    """24 of 40 channels, then the others."""
+    device, bounds = alone("""
+        symbol n in 1..64
+        symbol h in 7..64
+        symbol w in 7..64
+        const %w: f16[24, 40, 3, 3] = splat 0.5
+        func @main(%x: f16[n, 40, h, w], %b: f16[24]) {
+          %y: f16[n, 24, (h - 1)//2 + 1, (w - 1)//2 + 1] = conv(%x, %w, %b) {strides=[2, 2],
+            pads=[1, 1, 1, 1], dilations=[1, 1], group=1}
+          return %y
+        }""")
+    source = device_source("model", [device], bounds)
+    assert spilled(source.text, "model", 90, 12) == {}

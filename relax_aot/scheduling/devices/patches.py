@@ -176,15 +176,18 @@ class _Launch:
         return w.constant(Packed(buffer, lambda _: np.array(values, np.int32)))
 
     def _copy(self, place: _Place, patch: Buffer, warp: Dim, channel: int, held: Buffer) -> None:
-        """Copies channels of the image from one on. `held`: registers for a group."""
+        """Copies channels of the image from one on. `held`: registers for a group. Compilers take
+        no loop apart whose end depends on the thread: where sums are in registers already, these
+        would not suffice for all copies at once."""
         w, form, columns, threads = self.w, self.form, self.form.reach[1], self.form.tile.threads
         pixels = prod(form.reach)
         count, vectors = pixels * form.groups, form.have_vectors(w.bounds)
         with w.range("lane", LANES, axis="lane") as lane:
             thread = w.named("thread", warp * LANES + lane)
-            with w.range("e", -(-count // threads)) as e:
-                item = thread + e * threads
-                with w.when(*[below(item, Dim.of(count))] if count % threads else ()):
+            own = ceildiv(count - thread, threads) if channel else Dim.of(-(-count // threads))
+            with w.range("e", own) as e:
+                item, exact = thread + e * threads, channel > 0 or count % threads == 0
+                with w.when(*() if exact else [below(item, Dim.of(count))]):
                     near, far = (form.groups, 1) if vectors else (1, pixels)
                     pixel = w.short("pixel", item // near % pixels)
                     group = w.short("group", item // far % form.groups)

@@ -11,9 +11,10 @@ import pytest
 
 from relax_aot.evaluation.interpret import RaceError, run_kernel
 from relax_aot.ir.graph import Module
-from relax_aot.ir.loops import Kernel
+from relax_aot.ir.loops import Barrier, Kernel, walk
 from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule_device
+from relax_aot.scheduling.devices import patch_forms
 from relax_aot.scheduling.targets import cuda_mma
 from tests.scheduling.devices.kernels import inputs, without_barriers, without_conditions
 from tests.transforms.examples import example_module
@@ -82,6 +83,18 @@ def test_results_are_those_of_the_plain_loops(channels: int, kind: str) -> None:
             np.testing.assert_array_equal(found, wanted)
         else:
             np.testing.assert_allclose(found.astype(float), wanted.astype(float), 2e-2, 2e-1)
+
+
+def test_channels_that_are_copied_behind_others_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patch_forms, "MOST", 10 << 10)
+    kernel, device, made = pair.__wrapped__(20)
+    assert sum(isinstance(one, Barrier) for one in walk(device.body)) > 2, "parts of channels"
+    for sizes in SIZES:
+        x, w = inputs(kernel, sizes)
+        w = np.full_like(w, 2)
+        (wanted,) = run_kernel(kernel, [x, w], sizes)
+        (found,) = results(device, made, x, sizes)
+        np.testing.assert_allclose(found.astype(float), wanted.astype(float), 2e-2, 4e-1)
 
 
 def test_missing_barriers_are_found() -> None:
