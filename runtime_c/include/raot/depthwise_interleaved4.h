@@ -252,7 +252,9 @@ static inline void raot_interleave_channels(int8_t *to, const uint8_t *image, in
     for (int32_t b = 0; b < blocks; b++) {
         for (int32_t j = 0; j < 4; j++) {
             const int32_t y = top + advance * b + j;
-            const int inside = y >= 0 && y < lines;
+            int32_t inside = y >= 0 && y < lines;
+            /* GCC 12 makes a wrong vector of these conditions where they are constants. */
+            RAOT_KEEP_ADDRESS(inside);
             block.from[j] = inside != 0 ? image + y * line_step + (left + first) * step : outside;
             block.next[j] = inside != 0 ? step : 0;
         }
