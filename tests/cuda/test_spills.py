@@ -15,15 +15,20 @@ import relax_aot as rx
 from relax_aot.binaries.cubin import read_cubin
 from relax_aot.emit import cuda_module
 from relax_aot.emit.cuda_module import device_source
+from relax_aot.fusion import fuse
+from relax_aot.lowering import lower
 from relax_aot.project.board import load_board
+from relax_aot.scheduling import fusion_policy, schedule_device
 from relax_aot.scheduling.devices.matrix_units import matrix_product
 from relax_aot.scheduling.devices.products import product
+from relax_aot.scheduling.targets.cuda_mma import TARGET
 from relax_aot.toolchain.nvrtc import cubin
 from tests.conftest import ROOT
 from tests.cuda.figure_models import points
 from tests.cuda.test_figures import alone
 from tests.cuda.toolkits import needs_compilers
 from tests.scheduling.devices.kernels import device_form
+from tests.transforms.examples import example_module
 
 pytestmark = needs_compilers
 
@@ -279,17 +284,38 @@ def test_points_of_few_filters_spill_nothing(channels: int, filters: int) -> Non
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
 
 
+def known_weights(kind: str, channels: int, filters: int, size: int, stride: int) -> str:
+    """A convolution of images of any size."""
+    pad = size // 2
+    return f"""
+    symbol n in 1..64
+    symbol h in 7..64
+    symbol w in 7..64
+    const %w: {kind}[{filters}, {channels}, {size}, {size}] = splat 0.5
+    func @main(%x: {kind}[n, {channels}, h, w], %b: {kind}[{filters}]) {{
+      %y: {kind}[n, {filters}, (h - 1)//{stride} + 1, (w - 1)//{stride} + 1] = conv(%x, %w, %b) {{
+        strides=[{stride}, {stride}], pads=[{pad}, {pad}, {pad}, {pad}], dilations=[1, 1], group=1}}
+      return %y
+    }}"""
+
+
 def test_channels_that_are_copied_behind_sums_spill_nothing() -> None:
     """24 of 40 channels, then the others."""
-    device, bounds = alone("""
-        symbol n in 1..64
-        symbol h in 7..64
-        symbol w in 7..64
-        const %w: f16[24, 40, 3, 3] = splat 0.5
-        func @main(%x: f16[n, 40, h, w], %b: f16[24]) {
-          %y: f16[n, 24, (h - 1)//2 + 1, (w - 1)//2 + 1] = conv(%x, %w, %b) {strides=[2, 2],
-            pads=[1, 1, 1, 1], dilations=[1, 1], group=1}
-          return %y
-        }""")
+    device, bounds = alone(known_weights("f16", 40, 24, 3, 2))
     source = device_source("model", [device], bounds)
     assert spilled(source.text, "model", 90, 12) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("channels", [3, 8, 16, 24, 32, 40, 48, 64, 96])
+@pytest.mark.parametrize("filters", [8, 24])
+@pytest.mark.parametrize(("size", "stride"), [(1, 1), (1, 2), (3, 1), (3, 2)])
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_convolutions_of_few_filters_spill_nothing(
+    kind: str, size: int, stride: int, filters: int, channels: int
+) -> None:
+    module = example_module(known_weights(kind, channels, filters, size, stride))
+    module = schedule_device(fuse(lower(module), fusion_policy(TARGET)).module, TARGET)
+    source = device_source("model", module.kernels, module.bounds)
+    for sm, toolkit in ((87, 12), (90, 12), (90, 13)):
+        assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
