@@ -220,6 +220,18 @@ struct raot_interleave_block {
 RAOT_INTERLEAVE_COLUMNS(raot_interleave4_columns, RAOT_INTERLEAVE_STEP(4))
 RAOT_INTERLEAVE_COLUMNS(raot_interleave8_columns, RAOT_INTERLEAVE_STEP(8))
 
+/* Line j of a block is line y of `lines`, if it is inside. */
+static inline void raot_interleave_line(struct raot_interleave_block *block, int32_t j,
+                                        const uint8_t *image, const uint8_t *outside, int32_t y,
+                                        int32_t lines, int32_t line_step, int32_t step)
+{
+    int32_t inside = y >= 0 && y < lines;
+    /* GCC 12 makes a wrong vector of these conditions where they are constants. */
+    RAOT_KEEP_ADDRESS(inside);
+    block->from[j] = inside != 0 ? image + y * line_step : outside;
+    block->next[j] = inside != 0 ? step : 0;
+}
+
 /* Blocks of four lines, `advance` lines and `to_step` bytes apart. */
 static inline void raot_interleave_channels(int8_t *to, const uint8_t *image, int32_t flip,
                                             int32_t zero, int32_t channels, int32_t apart,
@@ -250,14 +262,12 @@ static inline void raot_interleave_channels(int8_t *to, const uint8_t *image, in
     block.apart = apart;
     block.zero = zero;
     for (int32_t b = 0; b < blocks; b++) {
-        for (int32_t j = 0; j < 4; j++) {
-            const int32_t y = top + advance * b + j;
-            int32_t inside = y >= 0 && y < lines;
-            /* GCC 12 makes a wrong vector of these conditions where they are constants. */
-            RAOT_KEEP_ADDRESS(inside);
-            block.from[j] = inside != 0 ? image + y * line_step + (left + first) * step : outside;
-            block.next[j] = inside != 0 ? step : 0;
-        }
+        const uint8_t *const from = image + (left + first) * step;
+        const int32_t y = top + advance * b;
+        raot_interleave_line(&block, 0, from, outside, y, lines, line_step, step);
+        raot_interleave_line(&block, 1, from, outside, y + 1, lines, line_step, step);
+        raot_interleave_line(&block, 2, from, outside, y + 2, lines, line_step, step);
+        raot_interleave_line(&block, 3, from, outside, y + 3, lines, line_step, step);
         block.to = to + b * to_step;
         if (advance == 4) {
             raot_interleave8_columns(&block);
