@@ -155,6 +155,11 @@ class Weights:
         index = (*self.index, *index)
         return Load(buffer, (*index, *(ZERO,) * (buffer.rank - len(index))))
 
+    def of_channel(self, buffer: Buffer, channel: Dim) -> Load:
+        """The first element of a packed constant for a channel, the last loop of `outer`."""
+        index = (*self.index[:-1], channel)
+        return Load(buffer, (*index, *(ZERO,) * (buffer.rank - len(index))))
+
     def values(self, data: Arrays) -> Array:
         """Weights without their zero point."""
         found = self.found

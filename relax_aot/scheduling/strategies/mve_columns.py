@@ -18,7 +18,7 @@ from math import prod
 
 import numpy as np
 
-from relax_aot.ir.dims import ZERO, Dim, ceildiv, dim_max, dim_min, interval
+from relax_aot.ir.dims import Dim, ceildiv, dim_max, dim_min, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Binary, Buffer, Load, Store
@@ -138,7 +138,8 @@ class _Columns:
             at = tile.at(w)
             columns = (tile.count - 1) * roles.advance + roles.across.taps
             self._gather({**at, name: first}, strips, columns, channels, width)
-            weights = self._of(self.weights, first)
+            of = self.pack.of_channel
+            weights = of(self.weights, first)
             sizes: dict[str, Dim | int] = {
                 "channels": channels, "count": tile.count, "depth": found.depth,
                 "step": self.step, "width": width,
@@ -148,8 +149,8 @@ class _Columns:
                 self._each(tile, sums, start, (first, channels))
                 return
             result: dict[str, Load | Dim | int] = {
-                "out": moved(self.store, {**at, name: first}), "start": self._of(start, first),
-                "scale": self._of(scales, first), "channel_step": step_of(self.store, name),
+                "out": moved(self.store, {**at, name: first}), "start": of(start, first),
+                "scale": of(scales, first), "channel_step": step_of(self.store, name),
                 "zero": one.zero, "low": one.low, "high": one.high,
             }  # fmt: skip
             apart = step_of(self.store, last) * roles.phases
@@ -176,7 +177,7 @@ class _Columns:
         with w.range("c", part[1]) as c, w.range("p", tile.count) as p:
             at = {**tile.at(w, p), self.channel.variable: part[0] + c}
             total = Load(sums, (c * _pitch(tile.count) + p,))
-            total_from = Binary("+", total, self._of(start, part[0] + c))
+            total_from = Binary("+", total, self.pack.of_channel(start, part[0] + c))
             w.finish(found.after, found.sum, total_from, at)
 
     def _gather(
@@ -197,11 +198,6 @@ class _Columns:
             lines=line.count, first1=line.first, last1=line.last, line_step=line.step,
             pitch=width, **sizes,
         )  # fmt: skip
-
-    def _of(self, buffer: Buffer, channel: Dim) -> Load:
-        """What belongs to a channel of a packed constant."""
-        index = (*self.pack.index[:-1], channel)
-        return Load(buffer, (*index, *(ZERO,) * (buffer.rank - len(index))))
 
 
 def _pitch(count: Dim) -> Dim:

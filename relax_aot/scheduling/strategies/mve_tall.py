@@ -110,8 +110,9 @@ class _Windows:
                 lines=lines.size, columns=along.size, line_step=lines.step, step=along.step,
             )  # fmt: skip
             line = loops.enter_context(w.range("line", height))
+            of = pack.of_channel
             w.micro(
-                "raot_depthwise_columns_s8", sums=sums, weights=self._of(weights, first),
+                "raot_depthwise_columns_s8", sums=sums, weights=of(weights, first),
                 strips=Load(interleaved, (line * lines.stride,)), channels=channels,
                 count=along.positions, depth=self.depth, step=LINES * along.stride, width=apart,
             )  # fmt: skip
@@ -123,8 +124,8 @@ class _Windows:
             w.constant(Packed(scales, partial(scale_table, one, pack.loops)))
             w.micro(
                 f"raot_requantize_channels_{one.form}{one.suffix}", sums=sums,
-                out=moved(self.store, at), start=self._of(start, first),
-                scale=self._of(scales, first), channels=channels, count=along.positions,
+                out=moved(self.store, at), start=of(start, first),
+                scale=of(scales, first), channels=channels, count=along.positions,
                 channel_step=step_of(self.store, channel.variable),
                 step=step_of(self.store, along.variable), zero=one.zero, low=one.low,
                 high=one.high,
@@ -137,13 +138,10 @@ class _Windows:
         pitch = ceildiv(along.positions, EIGHT) * EIGHT
         with w.range("c", channels) as c, w.range("p", along.positions) as p:
             here = {**at, along.variable: p, channel: at[channel] + c}
-            total = Binary("+", Load(sums, (c * pitch + p,)), self._of(start, here[channel]))
+            total = Binary(
+                "+", Load(sums, (c * pitch + p,)), self.pack.of_channel(start, here[channel])
+            )
             w.finish(found.after, found.sum, total, here)
-
-    def _of(self, buffer: Buffer, channel: Dim) -> Load:
-        """What belongs to a channel of a packed constant."""
-        index = (*self.pack.index[:-1], channel)
-        return Load(buffer, (*index, *(ZERO,) * (buffer.rank - len(index))))
 
 
 def _interleaved(pack: Weights, data: Arrays) -> Array:
