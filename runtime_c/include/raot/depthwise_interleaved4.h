@@ -5,6 +5,9 @@
  * The padded image is stored as blocks of four interleaved lines: rows4[(b * length + c) * 4 + j]
  * is column c of line 2 * b + j. A window of at most four columns is then 16 contiguous bytes,
  * which serve two lines of the output with differently placed weights.
+ *
+ * Windows of up to eight lines: rows8[c * 8 + j] is column c of line j (depthwise_columns.h
+ * multiplies them).
  */
 #ifndef RAOT_DEPTHWISE_INTERLEAVED4_H
 #define RAOT_DEPTHWISE_INTERLEAVED4_H
