@@ -212,12 +212,14 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         share = work[kernel.name] / max(sum(work.values()), 1) if work else 1.0
         balanced = {n for n, vars_ in known.items() if all(table[v].is_balanced for v in vars_)}
         lean = kernel.name in target.lean
-        spare = min(room.get(kernel.name, 0), target.spare_panel)
+        free = room.get(kernel.name, 0)
+        spare = min(free, target.spare_panel)
         panel = LEAN_PANEL if lean else max(target.panel, spare)
         own = replace(target, panel=panel) if panel != target.panel else target
         arrays = () if module.replaceable else tuple(_data(table, kernel, one) for one in calls)
         context = Context(
-            own, frozenset(known), frozenset(finite), share, frozenset(balanced), arrays, lean
+            own, frozenset(known), frozenset(finite), share, frozenset(balanced), arrays, lean,
+            free,
         )  # fmt: skip
         scheduled[kernel.name] = apply(kernel, bounds, context, match)
     made: dict[str, Constant] = {}

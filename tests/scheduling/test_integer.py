@@ -81,7 +81,17 @@ class Subject:
 
 
 ONES = "<pads = [1, 1, 1, 1]>"
-SUBJECTS = {
+FILTERED = {
+    "filtered": Subject((1, 16, "n", 9), (18, 16, 3, 3), ONES),
+    "filtered uneven": Subject((1, 12, "n", 8), (16, 12, 3, 3), "<pads = [1, 0, 2, 3]>"),
+    "filtered unsigned": Subject(
+        ("n", 16, 9, 10), (31, 16, 3, 3), "<pads = [2, 2, 1, 2]>", np.uint8, (131, 0, 120)
+    ),
+    "filtered wide": Subject((1, 32, 7, "n"), (24, 16, 3, 3), "<pads = [1, 9, 1, 9], group = 2>"),
+    "filtered floats": Subject((1, 16, 6, "n"), (16, 16, 3, 3), ONES, dequantized=True),
+}
+"""Convolutions by F(2 x 2, 3 x 3) on cores with the DSP extension."""
+SUBJECTS = FILTERED | {
     "pointwise": Subject((1, 8, "n", 5), (6, 8, 1, 1)),
     "odd pointwise": Subject((1, 7, "n", 3), (5, 7, 1, 1)),
     "several tiles": Subject((1, 4, "n", 17), (4, 4, 1, 1)),
@@ -221,6 +231,13 @@ def test_windows_of_a_channel_take_few_instructions_on_cortex_m4(
     results = weights[0] * x.shape[2] * x.shape[3]
     assert run.instructions is not None
     assert run.instructions < most * results * weights[2] * weights[3]
+
+
+@pytest.mark.parametrize("name", FILTERED)
+def test_windows_of_many_channels_have_few_products(name: str) -> None:
+    module = scheduled(FILTERED[name].model(), "dsp", "speed")
+    found = {s.name for k in module.kernels for s in walk(k.body) if isinstance(s, Micro)}
+    assert "raot_winograd_multiply" in found
 
 
 @pytest.mark.slow

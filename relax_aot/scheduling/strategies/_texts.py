@@ -125,6 +125,26 @@ LINE_OF_ONE_CHANNEL = """
         }
       }
     }"""
+IMAGE_OF_CHANNELS = """
+    const %w: i8[16, 16, 3, 3] = splat 3
+    kernel @conv(%x: i8[16, 8, 8], %w: i8[16, 16, 3, 3]) -> (%y: i32[16, 8, 8]) {
+      for o in 0..16 {
+        for i in 0..8 {
+          for j in 0..8 {
+            local sum: i32 = 0:i32
+            for c in 0..16 {
+              for k in max(-i + 1, 0)..min(-i + 9, 3) {
+                for l in max(-j + 1, 0)..min(-j + 9, 3) {
+                  sum = (sum + ((cast(%x[c, i + k - 1, j + l - 1], i32, wrap) - 3:i32)
+                    * cast(%w[o, c, k, l], i32, wrap)))
+                }
+              }
+            }
+            %y[o, i, j] = sum
+          }
+        }
+      }
+    }"""
 COMPUTED_COLUMNS = _computed("n, 16", "n, 16", ("i, k", "j, k"), "n", "16")
 COMPUTED_LINES = _computed("n, n", "n, 48", ("k, i", "k, j"), "48", "n")
 

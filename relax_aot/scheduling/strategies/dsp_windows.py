@@ -23,9 +23,9 @@ from relax_aot.scheduling.contraction import Weighted, moved, stride
 from relax_aot.scheduling.epilogue import by_channel, direct_store
 from relax_aot.scheduling.nest import greatest
 from relax_aot.scheduling.packing import Packed, round_up
+from relax_aot.scheduling.strategies._results import Table
 from relax_aot.scheduling.strategies._texts import INTEGER_MATMUL, LONG_WINDOWS
 from relax_aot.scheduling.strategies.dsp_depthwise import depthwise_pairs
-from relax_aot.scheduling.strategies.dsp_pairs import Table
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.weighted import Weights
 from relax_aot.scheduling.windows import LINE, Axis, axis_of, image_of

@@ -54,6 +54,7 @@ class Target:
     blocks of `score_block` keys.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
     begin and store several columns in an iteration. `waits`: loads of constants wait for flash.
+    `scratch`: by so many bytes may a kernel make the arena larger to save products.
     `compact`: one function for all convolutions rather than fast loops for each. `lean`: names of
     kernels that keep little scratch.
 
@@ -106,6 +107,7 @@ class Target:
     floats: tuple[FloatStrategy, ...] = ()
     separate: bool = False
     waits: bool = False
+    scratch: int = 0
     compact: bool = False
     lean: frozenset[str] = frozenset()
     device: bool = False
@@ -133,7 +135,7 @@ class Context:
     """What holds for one kernel: `constants` are the inputs whose data are known, `finite`
     those that hold neither infinity nor NaN, `balanced` those of bytes above -128, `share` its part
     of the model's work, `calls` the constants of each call, empty where they may be replaced;
-    `lean`: it keeps little scratch."""
+    `lean`: it keeps little scratch; `room`: bytes of scratch that make the arena no larger."""
 
     target: Target
     constants: frozenset[str] = frozenset()
@@ -142,6 +144,7 @@ class Context:
     balanced: frozenset[str] = frozenset()
     calls: Sequence[Mapping[str, Array]] = ()
     lean: bool = False
+    room: int = 0
 
 
 Emit = Callable[[], None]

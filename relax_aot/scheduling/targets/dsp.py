@@ -9,6 +9,7 @@ from relax_aot.scheduling.strategies.dsp_depthwise import depthwise_pairs
 from relax_aot.scheduling.strategies.dsp_pairs import pairs
 from relax_aot.scheduling.strategies.dsp_rows import rows
 from relax_aot.scheduling.strategies.dsp_windows import depthwise_windows, filters
+from relax_aot.scheduling.strategies.dsp_winograd import winograd
 from relax_aot.scheduling.targets import fpu
 
 TARGET = replace(
@@ -23,5 +24,15 @@ TARGET = replace(
     quotients=True,
     byte_rows=True,
     wide_rows=True,
-    strategies=(rows, filters, pairs, columns, depthwise_pairs, depthwise_windows, depthwise),
+    scratch=16384,
+    strategies=(
+        rows,
+        filters,
+        winograd,
+        pairs,
+        columns,
+        depthwise_pairs,
+        depthwise_windows,
+        depthwise,
+    ),
 )
