@@ -39,6 +39,7 @@ from relax_aot.microkernels import (
     scale_sums,
     softmax,
     state_rows,
+    winograd,
 )
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
@@ -56,7 +57,7 @@ BOARDS = {
                    *byte_strips.MICRO_KERNELS, *ordered_sums.MICRO_KERNELS,
                    *fixed_gates.MICRO_KERNELS, *rescale_rows.MICRO_KERNELS,
                    *byte_peaks.MICRO_KERNELS),
-    "mps2-an386": (*dsp.MICRO_KERNELS, *dsp_pairs.MICRO_KERNELS,
+    "mps2-an386": (*dsp.MICRO_KERNELS, *dsp_pairs.MICRO_KERNELS, *winograd.MICRO_KERNELS,
                    *groups.FLOAT_PRODUCTS, *groups.DOTS["_s16"],
                    *groups.SPLITS, *groups.PART_PRODUCTS,
                    *quantize_range.MICRO_KERNELS, *scale_sums.MICRO_KERNELS,
