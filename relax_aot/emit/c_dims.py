@@ -42,7 +42,8 @@ def sum_c(terms: tuple[Term, ...], names: Names, bounds: Bounds) -> tuple[str, i
         if place:
             text, binds = f"{text} {'+' if coefficient > 0 else '-'} {product}", SUM
         else:
-            text, binds = (product, tight) if coefficient > 0 else (f"-{product}", UNARY)
+            text = product if coefficient > 0 else f"-{product}"
+            binds = tight if coefficient > 0 else min(tight, UNARY)
     return text, binds
 
 

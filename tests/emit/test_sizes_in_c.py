@@ -7,6 +7,7 @@ be among what it refuses.
 
 from __future__ import annotations
 
+import re
 import subprocess
 from itertools import product
 from pathlib import Path
@@ -120,6 +121,53 @@ def test_no_size_overflows_where_it_is_let_pass(compiler: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
+class CInt(int):
+    """An integer whose operators are those of C: quotients are cut off towards zero."""
+
+    def __add__(self, other: int) -> CInt:
+        return CInt(int(self) + int(other))
+
+    def __sub__(self, other: int) -> CInt:
+        return CInt(int(self) - int(other))
+
+    def __mul__(self, other: int) -> CInt:
+        return CInt(int(self) * int(other))
+
+    def __neg__(self) -> CInt:
+        return CInt(-int(self))
+
+    def __truediv__(self, other: int) -> CInt:
+        whole = abs(int(self)) // abs(int(other))
+        return CInt(whole if (self < 0) == (other < 0) else -whole)
+
+    def __mod__(self, other: int) -> CInt:
+        return CInt(int(self) - int(self / other) * int(other))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_divisors_and_factors_keep_their_value(seed: int) -> None:
+    """Those that are products, or negative, as numbers that several kernels share may be."""
+    random = Random(seed)
+    values = {"n": random.randint(20, 90), "m": random.randint(1, 5), "k": random.randint(-4, -1)}
+    bounds = Bounds.of({"n": (20, 90), "m": (1, 5), "k": (-4, -1)})
+    n, m, k = map(Dim.of, values)
+    parts = [k * -2, -k, m * 3, m - k, -(k * m), m * k * -2]
+    dim = (n - m) // parts[seed % len(parts)]
+    for _ in range(2):
+        part = random.choice(parts)
+        dim = random.choice(
+            [dim * part, (dim + n) // part, n - dim * part, (dim * part + 3) % part]
+        )
+    text = dim_c(dim, {name: name for name in values}, bounds)
+    numbers = re.sub(r"\b(\d+)\b", r"CInt(\1)", text)
+    known = {name: CInt(value) for name, value in values.items()} | {
+        "CInt": CInt,
+        "raot_floor_div": lambda a, b: CInt(int(a) // int(b)),
+        "raot_floor_mod": lambda a, b: CInt(int(a) % int(b)),
+    }
+    assert eval(numbers, known) == dim.evaluate(values), text  # noqa: S307
+
+
 def test_what_overflows_is_refused() -> None:
     """By plain integers: a sum of positive terms that passes 2**31 is never let pass."""
     random, refused = Random(11), 0
