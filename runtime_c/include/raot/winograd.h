@@ -177,33 +177,23 @@ static inline void raot_winograd_row(int16_t *to, int32_t step, uint32_t a, uint
     raot_winograd_store(to + 3 * step, raot_winograd_sub(b, d));
 }
 
-/* The difference of two lines of the image, and a row of it. */
-static inline void raot_winograd_difference(int16_t *to, int32_t step, const int16_t *from,
-                                            const int16_t *less)
+/* The sum or the difference of pairs `at` elements further on in two lines of the image. */
+static inline uint32_t raot_winograd_both(const int16_t *from, const int16_t *other, int32_t at,
+                                          int32_t sum)
 {
-    const uint32_t a = raot_winograd_sub(raot_winograd_load(from), raot_winograd_load(less));
-    const uint32_t b =
-        raot_winograd_sub(raot_winograd_load(from + 2), raot_winograd_load(less + 2));
-    const uint32_t c =
-        raot_winograd_sub(raot_winograd_load(from + 4), raot_winograd_load(less + 4));
-    const uint32_t d =
-        raot_winograd_sub(raot_winograd_load(from + 6), raot_winograd_load(less + 6));
+    const uint32_t a = raot_winograd_load(from + at);
+    const uint32_t b = raot_winograd_load(other + at);
 
-    raot_winograd_row(to, step, a, b, c, d);
+    return sum != 0 ? raot_winograd_add(a, b) : raot_winograd_sub(a, b);
 }
 
-static inline void raot_winograd_sum(int16_t *to, int32_t step, const int16_t *from,
-                                     const int16_t *other)
+/* A row of four such. */
+static inline void raot_winograd_lines_of_two(int16_t *to, int32_t step, const int16_t *from,
+                                              const int16_t *other, int32_t sum)
 {
-    const uint32_t a = raot_winograd_add(raot_winograd_load(from), raot_winograd_load(other));
-    const uint32_t b =
-        raot_winograd_add(raot_winograd_load(from + 2), raot_winograd_load(other + 2));
-    const uint32_t c =
-        raot_winograd_add(raot_winograd_load(from + 4), raot_winograd_load(other + 4));
-    const uint32_t d =
-        raot_winograd_add(raot_winograd_load(from + 6), raot_winograd_load(other + 6));
-
-    raot_winograd_row(to, step, a, b, c, d);
+    raot_winograd_row(
+        to, step, raot_winograd_both(from, other, 0, sum), raot_winograd_both(from, other, 2, sum),
+        raot_winograd_both(from, other, 4, sum), raot_winograd_both(from, other, 6, sum));
 }
 
 static inline void raot_winograd_tile(int16_t *to, const int16_t *upper, const int16_t *lower,
@@ -214,10 +204,10 @@ static inline void raot_winograd_tile(int16_t *to, const int16_t *upper, const i
 
     /*@ loop unroll 4096; */
     for (int32_t k = 0; k < depth; k++) {
-        raot_winograd_difference(to, step, upper, lower);
-        raot_winograd_sum(to + 4 * step, step, upper + line, lower);
-        raot_winograd_difference(to + 8 * step, step, lower, upper + line);
-        raot_winograd_difference(to + 12 * step, step, upper + line, lower + line);
+        raot_winograd_lines_of_two(to, step, upper, lower, 0);
+        raot_winograd_lines_of_two(to + 4 * step, step, upper + line, lower, 1);
+        raot_winograd_lines_of_two(to + 8 * step, step, lower, upper + line, 0);
+        raot_winograd_lines_of_two(to + 12 * step, step, upper + line, lower + line, 0);
         upper += 2 * wide;
         lower += 2 * wide;
         to += 2 * across;
