@@ -33,6 +33,7 @@ def emit(
     annotate: bool = False,
     threads: int = 1,
     ordered: bool = False,
+    thumb1: bool = False,
     functions: str = "auto",
 ) -> Sources:
     """The C of a planned module. The same plan and name give the same bytes. `weights` is
@@ -40,7 +41,8 @@ def emit(
     of quantized inputs and results, by name. `sharing` is one of sharing.SHARING; `stepwise` adds
     the form of the run that returns between kernels; `options` are stated in the header;
     `annotate` adds the comments that help Frama-C; `threads` share the parallel loops; with
-    `ordered`, float sums have the order of the plain loops. `functions` is one of
+    `ordered`, float sums have the order of the plain loops; with `thumb1`, it suits cores that
+    may have no other instructions than those of Thumb-1. `functions` is one of
     layers.FUNCTIONS."""
     apart = weights == "blob" and bool(plan.module.constants)
     interface = interface_of(
@@ -60,7 +62,9 @@ def emit(
     if functions == "auto":
         (context,) = with_layers([context], foreign)
     small = sharing == "all"
-    view = model_view(context, stored, externs.units, options, small=small, ordered=ordered)
+    view = model_view(
+        context, stored, externs.units, options, small=small, ordered=ordered, thumb1=thumb1
+    )
     return rendered(view, (), externs)
 
 

@@ -64,6 +64,7 @@ def emit_entries(
     options: str = "",
     threads: int = 1,
     ordered: bool = False,
+    thumb1: bool = False,
     functions: str = "auto",
     initial: Initial = NOTHING,
 ) -> Sources:
@@ -102,7 +103,15 @@ def emit_entries(
     if functions == "auto":
         contexts = with_layers(contexts, externs.names | externs.macros)
     views = tuple(
-        model_view(context, stored, externs.units, options, small=sharing == "all", ordered=ordered)
+        model_view(
+            context,
+            stored,
+            externs.units,
+            options,
+            small=sharing == "all",
+            ordered=ordered,
+            thumb1=thumb1,
+        )
         for context in contexts
     )
     shared = shared_view(shared_interface(common, interfaces), contexts, views, stored)

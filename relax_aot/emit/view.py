@@ -96,6 +96,9 @@ class ModelView:
     """How compilers are to optimize it."""
     ordered: int
     """1 if float sums have the order of the plain loops, else 0."""
+    thumb1: bool
+    """The core may have Thumb-1 alone. GCC 12 releases locals there by `pop {r0, r1, ...}`, and
+    still lets callers rely on these registers (-fipa-ra)."""
     separate: bool
     """Tiles round products before they add them."""
     steps: int
@@ -205,6 +208,7 @@ def model_view(
     *,
     small: bool = False,
     ordered: bool = False,
+    thumb1: bool = False,
     tf32: bool = False,
     device_bytes: int = 0,
 ) -> ModelView:
@@ -234,6 +238,7 @@ def model_view(
         small=small,
         level="-Os" if small else "-O2",
         ordered=int(ordered),
+        thumb1=thumb1,
         separate=any(tile.separate for tile in _tiles(plan)),
         steps=_steps(plan),
         tf32=tf32,

@@ -119,7 +119,7 @@ def assemble(
     sources = emit(
         plan, name, externs, weights, meanings(module), sharing, stepwise=stepwise,
         options=options_text(board, optimize, weights, also, stepwise=stepwise), annotate=annotate,
-        threads=threads, ordered=ordered, functions=functions,
+        threads=threads, ordered=ordered, thumb1=may_be_thumb1(board), functions=functions,
     )  # fmt: skip
     require_wide_addresses(board, sources.view.weights)
     needs = needs_of(board, [(plan, sources.interface)], sources.const_bytes)
@@ -308,6 +308,11 @@ def sharing_of(board: Board, optimize: str) -> str:
     if optimize == "size":
         return "all"
     return "calls" if board.family == "cortex_m" else "same"
+
+
+def may_be_thumb1(board: Board) -> bool:
+    """Cores with more than Thumb-1 and without DSP extension are among them, such as Cortex-M3."""
+    return board.family == "cortex_m" and "dsp" not in board.features
 
 
 def weights_form(view: ModelView) -> str:

@@ -23,6 +23,7 @@ from relax_aot.project import (
     Project,
     figures,
     files_of,
+    may_be_thumb1,
     options_text,
     sharing_of,
     units_of,
@@ -127,7 +128,7 @@ def assemble_entries(
     sources = emit_entries(
         emitted, name, externs, weights, sharing, regions, stepwise=stepwise,
         options=options_text(board, optimize, weights, also, stepwise=stepwise), threads=threads,
-        ordered=ordered, functions=functions, initial=initial,
+        ordered=ordered, thumb1=may_be_thumb1(board), functions=functions, initial=initial,
     )  # fmt: skip
     interfaces = {
         part.name: view.interface for part, view in zip(parts, sources.entries, strict=True)
