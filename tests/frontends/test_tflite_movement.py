@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import relax_aot as rx
 from tests.frontends.test_tflite_operators import (
     BOOL,
     I8,
@@ -20,6 +21,7 @@ from tests.frontends.test_tflite_operators import (
     constant,
     q,
 )
+from tests.frontends.tflite_models import Maker, check_model, ours
 
 
 def moved(
@@ -107,3 +109,23 @@ ALL = [
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_elements_go_where_the_reference_kernel_puts_them(case: Case) -> None:
     check_case(case)
+
+
+@pytest.mark.parametrize("name", ["SLICE", "STRIDED_SLICE"])
+@pytest.mark.parametrize("size", [1, 4])
+def test_an_end_is_a_number_where_the_file_leaves_the_axis_open(name: str, size: int) -> None:
+    """The file has some size there. Where it fixes the size and a bound opens it, the end means
+    the whole axis."""
+    x = np.arange(36, dtype=np.float32).reshape(2, 6, 3)
+    for signature in ((2, -1, 3), None):
+        maker = Maker()
+        given = maker.tensor((2, size, 3), signature=signature)
+        result = maker.tensor((2, size, 3), signature=signature)
+        lists = [[0, 0, 0], [2, size, 3], *([[1, 1, 1]] if name == "STRIDED_SLICE" else [])]
+        inputs = [given, *(maker.constant(np.array(one, np.int32)) for one in lists)]
+        maker.operator(name, inputs, [result], f"{name.title().replace('_', '')}Options")
+        model, bounds = maker.build([given], [result]), {"t0_1": (1, 8)}
+        if signature:
+            check_model(model, [x], bounds=bounds)
+        else:
+            np.testing.assert_array_equal(ours(rx.load(model, bounds=bounds), [x])[0], x)

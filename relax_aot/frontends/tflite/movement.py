@@ -79,10 +79,9 @@ def _slice(node: Node) -> Results:
 
 def _opened(node: Node, x: Var, lengths: list[Dim]) -> list[Dim]:
     """A length of all the places that an axis has in the file goes on being all of them."""
-    pairs = zip(lengths, x.type.shape, node.tensor(0).shape, strict=True)
     return [
-        size if length.is_constant and length.constant == own and not size.is_constant else length
-        for length, size, own in pairs
+        x.type.shape[axis] if _is_whole(node, length, axis) else length
+        for axis, length in enumerate(lengths)
     ]
 
 
@@ -114,7 +113,7 @@ def _strided_slice(node: Node) -> Results:
             step, begin = 1, begins[axis]
             last = begin.is_constant and begin.constant == -1
             end = None if last else begin + 1
-        elif end is not None and _is_whole(node, end, axis, step):
+        elif end is not None and step > 0 and _is_whole(node, end, axis):
             end = None
         start, length, proof = normalize_slice(begin, end, step, size, bounds)
         node.builder.accept(proof)
@@ -127,11 +126,13 @@ def _strided_slice(node: Node) -> Results:
     return node.reshape(y, [n for axis, n in enumerate(y.type.shape) if axis not in gone])
 
 
-def _is_whole(node: Node, end: Dim, axis: int, step: int) -> bool:
-    """An end at the size that the file has, where the user opened it, means all."""
-    size = node.arg(0).type.shape[axis]
-    own = node.tensor(0).shape[axis]
-    return step > 0 and end.is_constant and end.constant == own and not size.is_constant
+def _is_whole(node: Node, end: Dim, axis: int) -> bool:
+    """The size that the file gives an axis means all of it, where only the user opened the axis:
+    an axis that the file leaves open has some size there, mostly 1."""
+    tensor, size = node.tensor(0), node.arg(0).type.shape[axis]
+    if tensor.signature and tensor.signature[axis] < 0:
+        return False
+    return end.is_constant and end.constant == tensor.shape[axis] and not size.is_constant
 
 
 def _split(node: Node) -> Results:
