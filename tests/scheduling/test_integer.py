@@ -109,6 +109,11 @@ SUBJECTS = FILTERED | {
     "far padded": Subject(
         (1, 4, "n", 6), (4, 4, 2, 2), "<pads = [8, 8, 8, 8], dilations = [2, 2]>"
     ),
+    "taps outside": Subject(
+        (1, 1, 6, "n"),
+        (4, 1, 7, 5),
+        "<pads = [6, 4, 1, 4], dilations = [2, 2], strides = [2, 2]>",
+    ),
     "grouped": Subject((1, 6, "n"), (8, 3, 4), "<pads = [2, 1], group = 2>"),
     "unsigned": Subject((1, 5, "n", 4), (6, 5, 3, 3), ONES, np.uint8, (131, 0, 120)),
     "dequantized": Subject((1, 8, "n", 5), (6, 8, 1, 1), dequantized=True),
