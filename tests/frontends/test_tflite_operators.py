@@ -249,3 +249,26 @@ def test_every_operator_that_is_read_is_tested() -> None:
     folder = Path(__file__).parent
     text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("test_tflite_*.py"))
     assert [name for name in handlers() if f'"{name}"' not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "zero", "options"),
+    [
+        ("LOGISTIC", 2.0**-7, -128, {}),
+        ("LOGISTIC", 2.0**-12, -128, {}),
+        ("GELU", 0.125, 0, {"approximate": False}),
+        ("GELU", 0.03125, -128, {"approximate": False}),
+    ],
+)
+def test_midpoints_between_quantized_values_are_rounded_as_floats(
+    name: str, scale: float, zero: int, options: dict[str, Any]
+) -> None:
+    """For every byte. Steps of the formula in f32 tell on which side of a midpoint it lies."""
+    x = np.arange(-128, 128).astype(np.int8).reshape(16, 16)
+    maker = Maker()
+    given = maker.tensor(x.shape, np.int8, scale, zero)
+    to = (1 / 256, -128) if name == "LOGISTIC" else (0.25, 20)
+    result = maker.tensor(x.shape, np.int8, *to)
+    table = "GeluOptions" if options else ""
+    maker.operator(name, [given], [result], table, version=2, **options)
+    check_model(maker.build([given], [result]), [x])

@@ -8,7 +8,7 @@ fixed point, whichever it uses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import erf, sqrt
+from math import erfc, sqrt
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,8 @@ def _table(node: Node, x: Var, entries: Array) -> Var:
 
 
 def by_float(node: Node, x: Var, function: Callable[[Array], Array]) -> Var:
-    """A table through f32; the function itself is exact until its result is rounded to f32."""
+    """A table through f32. The function is given float64, and rounds to f32 where the kernel does;
+    its result is rounded."""
     if x.type.dtype not in BYTES:
         kind = x.type.dtype.value
         raise Refused(
@@ -106,8 +107,17 @@ def _gelu(node: Node) -> Results:
     x, near = node.arg(0), bool(node.number("approximate"))
     if not is_coded(node, x):
         return node.emit("gelu", x, approximate="tanh" if near else "none")
-    exact = np.vectorize(lambda v: 0.5 * v * (1 + erf(v / sqrt(2))), otypes=[np.float64])
-    return by_float(node, x, _tanh_gelu if near else exact)
+    return by_float(node, x, _tanh_gelu if near else _erf_gelu)
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.float32(1) / (np.float32(1) + np.exp(-x).astype(np.float32))
+
+
+def _erf_gelu(x: Array) -> Array:
+    scaled = x.astype(np.float32) * np.float32(-sqrt(0.5))
+    tails = np.array([erfc(v) for v in scaled.astype(np.float64)]).astype(np.float32)
+    return np.asarray(np.float32(0.5) * x.astype(np.float32) * tails)
 
 
 def _tanh_gelu(x: Array) -> Array:
@@ -304,7 +314,7 @@ HANDLERS: dict[str, Handler] = {
     "HARD_SWISH": _hard_swish,
     "LEAKY_RELU": _leaky_relu,
     "LOG": _log,
-    "LOGISTIC": _function("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+    "LOGISTIC": _function("sigmoid", _sigmoid),
     "LOG_SOFTMAX": _log_softmax,
     "NEG": _only_float("neg"),
     "QUANTIZE": _quantize,
