@@ -60,10 +60,10 @@ class DevicePrinter(Printer):
     failure: tuple[str, ...] = _FAILURE
     order: Ordered | None = None
     """Of the loop over warps that is printed."""
-    only: Stmt | None = None
-    """Its loop that needs most registers, where there is one alone. What is behind it reads the
-    numbers of the lane, the warp and the block, and sizes that are divisors, again, so that no
-    register holds them, or what is computed from them, meanwhile."""
+    crowded: tuple[Stmt, ...] = ()
+    """Its loops that need most registers. What is behind one reads the numbers of the lane, the
+    warp and the block, and sizes that are divisors, again, so that no register holds them, or what
+    is computed from them, meanwhile."""
     numbered: dict[str, str] = field(default_factory=dict)
     """The variables of the loops around over blocks and warps, and what reads each again."""
     divisors: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class DevicePrinter(Printer):
         if ordered:
             self.lines.add(depth, "__syncwarp();")
         assert isinstance(after, DeviceScope)
-        if self.only is stmt:
+        if any(stmt is loop for loop in self.crowded):
             names, numbered = dict(after.names), {_LANE: "lane", **self.numbered}
             for variable, number in numbered.items():
                 names[variable] = self.claimed.claim(number)
@@ -186,24 +186,27 @@ class DevicePrinter(Printer):
         lane = self.claimed.claim("lane")
         self.lines.define(depth, lane, f"const int32_t {lane} = (int32_t)threadIdx.x % {LANES};")
         self.order = Ordered(loop.body, self.same)
-        crowded = [stmt for stmt in loop.body if _is_crowded(stmt)]
-        self.only = crowded[0] if len(crowded) == 1 else None
+        self.crowded = _crowded(loop)
         self.numbered[loop.variable] = "warp"
         inner = replace(scope, names={**scope.names, _LANE: lane}, own=False)
         self._one(loop, f"(int32_t)threadIdx.x / {LANES}", inner, depth)
 
 
-def _is_crowded(loop: Stmt) -> bool:
-    """Whether threads wait for each other in a serial loop and multiply matrices, whose sums and
-    addresses take most registers."""
-    if not isinstance(loop, For) or loop.axis:
-        return False
-    inner = [*walk(loop.body)]
-    calls = (stmt.kernel.name for stmt in inner if isinstance(stmt, Micro))
-    waits = any(isinstance(stmt, Barrier) for stmt in inner)
-    return waits and any(
-        name.startswith(("raot_load_left_", "raot_load_right_steps_")) for name in calls
-    )
+def _crowded(warp: For) -> tuple[Stmt, ...]:
+    """The serial loops of a warp that multiply matrices, whose sums and addresses take most
+    registers: those that load weights as lanes have them, or one alone in which threads wait for
+    each other."""
+    loops = [stmt for stmt in warp.body if isinstance(stmt, For) and not stmt.axis]
+    waits = [loop for loop in loops if any(isinstance(stmt, Barrier) for stmt in walk(loop.body))]
+    waits = [loop for loop in waits if _calls(loop, "raot_load_left_", "raot_load_right_steps_")]
+    weights = [loop for loop in loops if _calls(loop, "raot_load_weights")]
+    return (*weights, *(waits if len(waits) == 1 else ()))
+
+
+def _calls(loop: For, *micro: str) -> bool:
+    """Whether one of the micro-kernels is called whose names begin so."""
+    calls = (stmt.kernel.name for stmt in walk(loop.body) if isinstance(stmt, Micro))
+    return any(name.startswith(micro) for name in calls)
 
 
 def _divisors(kernel: Kernel, symbols: Mapping[str, str]) -> frozenset[str]:

@@ -69,6 +69,7 @@ from tests.cuda.figure_models import (
     points,
     symbolic,
 )
+from tests.cuda.occupancy import occupancy
 from tests.cuda.toolkits import needs_compilers, needs_disassembler, needs_fixed_addresses
 from tests.scheduling.devices.kernels import ORDERED, Strategy, cast_rows, device_form
 from tests.transforms.examples import example_module
@@ -78,10 +79,6 @@ FILE = Path(__file__).with_name("figures.txt")
 UPDATE = "rewrite it with `pytest --update-golden tests/cuda/test_figures.py`, and review the diff"
 CHIPS = {87: 12, 90: 13}
 """Compute capability: CUDA major of the compiler."""
-RESIDENT = {87: 48, 90: 64}
-"""Warps that a multiprocessor holds (CUDA C++ Programming Guide, compute capabilities)."""
-REGISTERS, SHARED = 65536, {87: 164 << 10, 90: 228 << 10}
-"""Of a multiprocessor (ibid.)."""
 COUNTED = ("FFMA", "HMMA", "IMMA", "IDP", "MUFU", "LDS", "LDSM", "STS", "LDG", "LDGSTS", "BAR")
 
 
@@ -515,14 +512,7 @@ class Figures:
 
     @property
     def occupancy(self) -> float:
-        """Registers are given to warps in units of 256."""
-        warps = self.threads // 32
-        registers = -(-self.function.registers * 32 // 256) * 256 * warps
-        blocks = min(
-            REGISTERS // registers, SHARED[self.chip] // max(self.shared_bytes, 1),
-            RESIDENT[self.chip] // warps,
-        )  # fmt: skip
-        return blocks * warps / RESIDENT[self.chip]
+        return occupancy(self.function, self.threads, self.dynamic_bytes, self.chip)
 
     @property
     def hot(self) -> tuple[DeviceLoop, ...]:

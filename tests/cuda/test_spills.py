@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import relax_aot as rx
 from relax_aot.binaries.cubin import read_cubin
 from relax_aot.emit import cuda_module
-from relax_aot.emit.cuda_module import device_source
+from relax_aot.emit.cuda_module import DeviceSource, device_source
 from relax_aot.fusion import fuse
 from relax_aot.lowering import lower
 from relax_aot.project.board import load_board
@@ -25,6 +25,7 @@ from relax_aot.scheduling.targets.cuda_mma import TARGET
 from relax_aot.toolchain.nvrtc import cubin
 from tests.conftest import ROOT
 from tests.cuda.figure_models import points
+from tests.cuda.occupancy import occupancy
 from tests.cuda.test_figures import alone
 from tests.cuda.toolkits import needs_compilers
 from tests.scheduling.devices.kernels import device_form
@@ -33,6 +34,16 @@ from tests.transforms.examples import example_module
 pytestmark = needs_compilers
 
 GESTURE = ROOT / "examples" / "gesture" / "gesture.onnx"
+
+
+def occupied(source: DeviceSource, sm: int, toolkit: int) -> dict[str, float]:
+    """The part of the warps of a processor, by kernel."""
+    code = read_cubin(cubin(source.text, source.name, sm, toolkit))
+    launches = [one for own in source.launches.values() for one in own]
+    return {
+        one.c_name: occupancy(code.function(one.c_name), one.threads, one.dynamic_bytes, sm)
+        for one in launches
+    }
 
 
 def spilled(text: str, name: str, sm: int, toolkit: int) -> dict[str, int]:
@@ -122,15 +133,18 @@ def test_convolutions_of_any_form_spill_nothing(
 
 
 @pytest.mark.slow
-def test_blocks_of_one_warp_that_spill_have_more_registers() -> None:
-    """For which compilers want several blocks less."""
+def test_blocks_of_one_warp_that_spill_have_more_registers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For which compilers want several blocks less: 18 for 24."""
+    monkeypatch.setattr(cuda_module, "RESIDENT", 768)
     model = convolution(TensorProto.FLOAT16, (3, 24, 3, 1, 1), "Conv")
     made = rx.compile(
         model, name="net", board="cuda-sm90", emit="cuda-source",
         bounds={"n": (1, 4), "h": (8, 32), "w": (8, 32)},
     ).built  # fmt: skip
     text = made.files["net.cu"].decode()
-    assert "__launch_bounds__(32, 12)" in text
+    assert "__launch_bounds__(32, 18)" in text
     assert spilled(text, "net", 90, 12) == {}
 
 
@@ -304,6 +318,24 @@ def test_channels_that_are_copied_behind_sums_spill_nothing() -> None:
     device, bounds = alone(known_weights("f16", 40, 24, 3, 2))
     source = device_source("model", [device], bounds)
     assert spilled(source.text, "model", 90, 12) == {}
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "size"),
+    [
+        (40, 32, 5),  # 15 vectors of one warp, which has its own part of the image
+        (96, 40, 3),  # half of the channels are copied while sums are in registers
+        (40, 96, 3),  # as many warps for each quarter of a processor
+    ],
+)
+def test_copies_of_planes_spill_nothing_and_leave_room(
+    channels: int, filters: int, size: int
+) -> None:
+    device, bounds = alone(known_weights("f16", channels, filters, size, 1))
+    source = device_source("model", [device], bounds)
+    for sm, toolkit in ((87, 12), (90, 12)):
+        assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
+        assert min(occupied(source, sm, toolkit).values()) >= 0.25, (sm, toolkit)
 
 
 @pytest.mark.long

@@ -25,14 +25,15 @@ from relax_aot.scheduling.writer import Writer
 
 EACH = 4
 """Groups of a step: lanes with the rows of one column have one each."""
-MOST = 40 << 10
-"""Bytes of the part of an image in shared memory."""
+MOST, EACH_WARP = 40 << 10, 12800
+"""Bytes of the part of an image in shared memory, at most, and for each warp of a block: a quarter
+of the warps of a processor have room."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a warp multiplies, and how many `instructions` that takes for each product. `warps`: of
-    a block, along pixels for those along filters."""
+    a block, along filters and pixels, as many for each quarter of a processor."""
 
     filters: int
     pixels: int
@@ -47,7 +48,7 @@ SHAPES = {
         Shape(16, 64, 2.5, ((1, 4),)),
     ),
     2: (
-        Shape(32, 32, 1.9, ((1, 4), (2, 4), (3, 2), (4, 2))),
+        Shape(32, 32, 1.9, ((1, 4), (2, 4), (4, 2))),
         Shape(16, 64, 2.1, ((1, 4),)),
     ),
 }
@@ -211,9 +212,14 @@ class Tile:
     def threads(self) -> int:
         return prod(self.warps) * LANES
 
+    @property
+    def room(self) -> int:
+        """Bytes in shared memory."""
+        return min(MOST, prod(self.warps) * EACH_WARP)
 
-def tiles_of(windows: Windows, group: int, bounds: Bounds) -> tuple[Tile, Tile]:
-    """A large and a small one, with as few filters that do not exist as possible."""
+
+def tiles_of(windows: Windows, group: int, bounds: Bounds) -> tuple[Tile, ...]:
+    """From the largest to the smallest, with as few filters that do not exist as possible."""
     filters = extent(windows.filters).constant
     products = group * windows.image.dtype.bytes // (2 * WORD)
 
@@ -224,12 +230,11 @@ def tiles_of(windows: Windows, group: int, bounds: Bounds) -> tuple[Tile, Tile]:
 
     forms = [(shape, warps) for shape in SHAPES[products] for warps in shape.warps]
     shape, (across, down) = min(forms, key=cost)
-    both = (
+    return tuple(
         _tile(windows, shape.filters * across, (across, one), shape.pixels * one, bounds)
-        for one in (down, 1)
+        for one in (4, 2, 1)
+        if one <= down
     )
-    large, small = both
-    return large, small
 
 
 def _tile(
@@ -289,6 +294,12 @@ class Form:
         """Groups of the last step, if these are not all."""
         return self.windows.taps * self.groups % EACH
 
+    @property
+    def fits(self) -> bool:
+        """Whether there is room in shared memory."""
+        size = self.group * self.windows.image.dtype.bytes
+        return prod(self.reach) * self.pitch * size <= self.tile.room
+
     def place(self, line: int, column: int) -> int:
         """How far a pixel is behind the first one, in groups."""
         return (line * self.reach[1] + column) * self.pitch
@@ -322,13 +333,8 @@ def form_of(windows: Windows, tile: Tile, group: int, chunk: int) -> Form:
     """With as few conflicts of banks as possible."""
     groups = -(-chunk // group)
     forms = [Form(windows, tile, group, chunk, groups + more) for more in range(8)]
-    forms = [one for one in forms if _size(one) <= MOST] or forms[:1]
+    forms = [one for one in forms if one.fits] or forms[:1]
     return min(forms, key=lambda form: (form.conflicts(), form.pitch))
-
-
-def _size(form: Form) -> int:
-    """Bytes in shared memory."""
-    return prod(form.reach) * form.pitch * form.group * form.windows.image.dtype.bytes
 
 
 def group_of(windows: Windows) -> int:
@@ -342,7 +348,7 @@ def chunk_of(windows: Windows, tile: Tile, group: int) -> int | None:
     """The channels that there is room for."""
     for count in range(1, MOST_CHUNKS + 1):
         chunk = round_up(-(-windows.depth // count), group)
-        if _size(Form(windows, tile, group, chunk, chunk // group)) <= MOST:
+        if Form(windows, tile, group, chunk, chunk // group).fits:
             return chunk
     return None
 

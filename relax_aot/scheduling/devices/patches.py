@@ -54,6 +54,9 @@ from relax_aot.scheduling.writer import Writer
 FEW, MORE = 32, 64
 """Filters up to which whole vectors of half precision have this form, too, where windows could
 share lines of pixels, and where not."""
+HELD = (48, 24)
+"""Values that a thread loads before it stores the first of them: of the first channels, and of
+others, when sums are in registers."""
 REACH = (Dim.of(-(1 << 30)), Dim.of(1 << 30))
 """Bounds of a line or column of an image or around it."""
 Pair = tuple[Dim, Dim]
@@ -75,18 +78,20 @@ def patch_launches(
     if other and windows.image.dtype.is_half and windows.have_vectors(w.bounds):
         return False
     group = group_of(windows)
-    large, small = tiles_of(windows, group, w.bounds)
-    chunk = chunk_of(windows, large, group)
+    tiles = tiles_of(windows, group, w.bounds)
+    chunk = chunk_of(windows, tiles[0], group)
     if chunk is None:
         return False
+    forms = [form_of(windows, tile, group, chunk) for tile in tiles]
+    large, small = forms[0], [form for form in forms if form.fits][-1]
     whole = product.found.sum.dtype is DType.I32
     unit = Unit(windows.weights.dtype, windows.image.dtype, DType.I32 if whole else DType.F32)
-    weights = w.constant(packed_weights(w, form_of(windows, large, group, chunk)))
-    counts = [blocks_of(windows, tile, w.bounds) for tile in (large, small)]
-    many = simplify(dim_min(counts[0] // enough, 1), w.bounds)
-    for tile, count, chosen in zip((large, small), counts, (many, 1 - many), strict=True):
+    weights = w.constant(packed_weights(w, large))
+    counts = [blocks_of(windows, form.tile, w.bounds) for form in (large, small)]
+    many = ONE if small is large else simplify(dim_min(counts[0] // enough, 1), w.bounds)
+    for form, count, chosen in zip((large, small), counts, (many, 1 - many), strict=True):
         if chosen != 0:
-            launch = _Launch(w, form_of(windows, tile, group, chunk), unit, weights)
+            launch = _Launch(w, form, unit, weights)
             launch.emit(simplify(count * chosen, w.bounds))
     return True
 
@@ -148,8 +153,6 @@ class _Launch:
         w, form, tile, unit = self.w, self.form, self.form.tile, self.unit
         own = (tile.own[0] // ROWS, tile.own[1] // COLUMNS)
         sums = w.reserve("sums", unit.total, "lane", LANES, *own, 4)
-        with w.range("lane", LANES, axis="lane") as lane:
-            self._start(place, warp, sums, lane)
         factors = _Factors(
             w.reserve("left", unit.left, "lane", LANES, 2, form.products, own[0], unit.width),
             w.reserve("right", unit.right, "lane", LANES, form.group),
@@ -158,9 +161,12 @@ class _Launch:
         offsets = self._table()
         for chunk in range(form.chunks):
             if chunk > 0:
+                place = self._place(block)
                 w.add(Barrier("warp"))
             self._copy(place, patch, warp, chunk * form.chunk, factors.right)
-            w.add(Barrier("warp"))
+            if chunk == 0:  # now that what was copied takes no registers
+                with w.range("lane", LANES, axis="lane") as lane:
+                    self._start(place, warp, sums, lane)
             self._multiply(place.across, patch, offsets, warp, chunk, sums, factors)
         place = self._place(block)
         with w.range("lane", LANES, axis="lane") as lane:
@@ -176,28 +182,38 @@ class _Launch:
         return w.constant(Packed(buffer, lambda _: np.array(values, np.int32)))
 
     def _copy(self, place: _Place, patch: Buffer, warp: Dim, channel: int, held: Buffer) -> None:
-        """Copies channels of the image from one on. `held`: registers for a group. Compilers take
-        no loop apart whose end depends on the thread: where sums are in registers already, these
-        would not suffice for all copies at once."""
-        w, form, columns, threads = self.w, self.form, self.form.reach[1], self.form.tile.threads
-        pixels = prod(form.reach)
-        count, vectors = pixels * form.groups, form.have_vectors(w.bounds)
-        with w.range("lane", LANES, axis="lane") as lane:
-            thread = w.named("thread", warp * LANES + lane)
-            own = ceildiv(count - thread, threads) if channel else Dim.of(-(-count // threads))
-            with w.range("e", own) as e:
-                item, exact = thread + e * threads, channel > 0 or count % threads == 0
-                with w.when(*() if exact else [below(item, Dim.of(count))]):
-                    near, far = (form.groups, 1) if vectors else (1, pixels)
-                    pixel = w.short("pixel", item // near % pixels)
-                    group = w.short("group", item // far % form.groups)
-                    line = w.short("line", pixel // columns)
-                    source = self._source(place, (line, w.short("near", pixel - line * columns)))
-                    first = channel + group * form.group
-                    to = patch[(pixel * form.pitch + group) * form.group,]
-                    self._group(source, first, to, held[lane, ZERO])
-        if vectors:
-            w.micro("raot_wait_copies")
+        """Copies channels of the image from one on, and waits for all threads. `held`: registers
+        for a group. Compilers load all groups of a loop that they take apart before they store one:
+        so only as many groups at once as there are registers for."""
+        w, form, threads = self.w, self.form, self.form.tile.threads
+        count, vectors = prod(form.reach) * form.groups, form.have_vectors(w.bounds)
+        copies, held_at_once = -(-count // threads), HELD[channel > 0]
+        parts = 1 if vectors else -(-copies * form.group // held_at_once)
+        each, exact = -(-copies // parts), vectors and channel > 0
+        with w.range("part", parts) as part:
+            with w.range("lane", LANES, axis="lane") as lane:
+                first = w.named("thread", warp * LANES + lane + part * (each * threads))
+                with w.range("e", ceildiv(count - first, threads) if exact else each) as e:
+                    item, whole = first + e * threads, exact or count % (each * threads) == 0
+                    exists = [] if whole else [below(item, Dim.of(count))]
+                    self._item(place, item, exists, patch, channel, held[lane, ZERO])
+            if vectors:
+                w.micro("raot_wait_copies")
+            w.add(Barrier("warp"))
+
+    def _item(
+        self, place: _Place, item: Dim, exists: list[Expr], patch: Buffer, channel: int, held: Load
+    ) -> None:
+        """Copies one of the groups, if it `exists`."""
+        w, form, (lines, columns) = self.w, self.form, self.form.reach
+        pixels = lines * columns
+        near, far = (form.groups, 1) if form.have_vectors(w.bounds) else (1, pixels)
+        pixel = w.short("pixel", item // near % pixels)
+        group = w.short("group", item // far % form.groups)
+        line = w.short("line", pixel // columns)
+        source = self._source(place, (line, w.short("near", pixel - line * columns)))
+        to = patch[(pixel * form.pitch + group) * form.group,]
+        self._group(source, exists, channel + group * form.group, to, held)
 
     def _source(self, place: _Place, near: Pair) -> _Source:
         """A pixel of the image, and when it exists. `near`: how far it is behind the first one."""
@@ -215,8 +231,10 @@ class _Launch:
         at |= {loop.variable: ZERO for loop in windows.product.steps if loop.extent == 1}
         return Load(windows.image.buffer, tuple(dim.substitute(at) for dim in index)), conditions
 
-    def _group(self, source: _Source, channel: Dim, to: Load, held: Load) -> None:
-        """Copies a group of channels of a pixel."""
+    def _group(
+        self, source: _Source, exists: list[Expr], channel: Dim, to: Load, held: Load
+    ) -> None:
+        """Copies a group of channels of a pixel, if it `exists`."""
         w, form, windows = self.w, self.form, self.form.windows
         kind, (image, conditions) = windows.image.dtype, source
         fill = 0 if windows.product.padded is None else windows.product.fills[windows.right]
@@ -237,10 +255,12 @@ class _Launch:
             with w.block() as outside:
                 filled()
                 w.micro(self._name("store"), to=to, **{"from": held})
-            w.add(If(all_of([*conditions, *end]), tuple(copied), tuple(outside)))
+            with w.when(*exists):
+                w.add(If(all_of([*conditions, *end]), tuple(copied), tuple(outside)))
             return
         if form.group == VECTOR and kind.is_half and windows.depth % form.group == 0:
-            inside_ = Select(all_of([*conditions, *end]), Lit(1, DType.I64), Lit(0, DType.I64))
+            known = all_of([*exists, *conditions, *end])
+            inside_ = Select(known, Lit(1, DType.I64), Lit(0, DType.I64))
             w.micro(
                 f"raot_load_planes_{kind.value}", to=held, ahead=0,
                 count=bounded(w, "count", inside_, ONE), apart=step_of(image, name),
@@ -250,12 +270,13 @@ class _Launch:
             filled()
             rest = windows.depth % form.group != 0 or bool(end)
             with (
-                w.when(*conditions), w.range("s", form.group) as s,
+                w.when(*exists, *conditions), w.range("s", form.group) as s,
                 w.when(*[below(channel + s, depth)] if rest else ()),
             ):  # fmt: skip
                 value = moved(image, {name: channel + s})
                 w.add(Store(held.buffer, (*held.index[:-1], s), value))
-        w.micro(self._name("store"), to=to, **{"from": held})
+        with w.when(*exists):
+            w.micro(self._name("store"), to=to, **{"from": held})
 
     def _name(self, way: str) -> str:
         """Of a micro-kernel for a group in shared memory."""
