@@ -95,7 +95,9 @@ def read_prefix(file: str | None) -> bytes | None:
 def board_option(default: str | None, kind: str = "Target board") -> Decorator:
     """`--board`, which is required if it has no default."""
     text = f"{kind}, or a .toml file."
-    return click.option("--board", type=BOARD, default=default, required=not default, help=text)
+    # To Click, `default=None` is a default too, which makes the option no longer required.
+    given = {"required": True} if default is None else {"default": default}
+    return click.option("--board", type=BOARD, help=text, **given)
 
 
 def folder_option(what: str) -> Decorator:

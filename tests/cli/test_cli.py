@@ -157,6 +157,11 @@ def test_inputs_that_are_no_numbers(motion: Any, said: str, tmp_path: Path) -> N
     refused(done, 2, said.replace("input", "calibration data for"))
 
 
+def test_a_runner_needs_a_board(tmp_path: Path) -> None:
+    done = relax_aot("runner", GESTURE, "--bound", "n=9", "-o", "out", folder=tmp_path)
+    refused(done, 2, "Missing option '--board'")
+
+
 def test_a_missing_table_is_named_once(tmp_path: Path) -> None:
     done = relax_aot("plan", "none.csv", folder=tmp_path)
     refused(done, 2, "cannot read none.csv: No such file or directory")
