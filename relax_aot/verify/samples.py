@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,7 @@ def cases_of(
     highest and random sizes."""
     rng = np.random.default_rng(seed)
     needed = {p.source for p in interface.inputs}
+    require_inputs([{name} for name in needed], arrays)
     if arrays and needed <= set(arrays):
         given = [case for sizes in at or ({},) for case in _given(interface, arrays, sizes)]
         for case in given:
@@ -77,6 +78,18 @@ def cases_of(
         )
         for sizes in chosen
     ]
+
+
+def require_inputs(inputs: Sequence[Set[str]], arrays: Mapping[str, Array]) -> None:
+    """Refuse arrays of other names where an input has none, which would silently be random.
+    `inputs`: for each one the names that an array may have."""
+    known = set[str]().union(*inputs)
+    others = sorted(arrays.keys() - known)
+    if others and any(names.isdisjoint(arrays) for names in inputs):
+        raise InputError(
+            f"the model has no input {', '.join(map(repr, others))}; its inputs are"
+            f" {', '.join(sorted(known))}"
+        )
 
 
 def sizes_to_run(

@@ -20,7 +20,14 @@ from relax_aot.emit.lengths import first_index
 from relax_aot.ir.dims import interval
 from relax_aot.verify.lengths import after, calls_between, calls_to, fitting
 from relax_aot.verify.program import Built, Program, parts_of, program_of
-from relax_aot.verify.samples import Case, SizeChoiceError, allowed, input_of, sizes_to_run
+from relax_aot.verify.samples import (
+    Case,
+    SizeChoiceError,
+    allowed,
+    input_of,
+    require_inputs,
+    sizes_to_run,
+)
 from relax_aot.verify.sizes import GREATEST_SIZE
 
 Array = NDArray[Any]
@@ -129,6 +136,8 @@ def entry_sequences(
     """For each choice of sizes: every entry in order, and again. `arrays` are inputs by name, or
     by `entry.name` where entries differ."""
     interfaces = list(program.interfaces.values())
+    ports = [(name, p.source) for name, one in program.interfaces.items() for p in one.inputs]
+    require_inputs([{source, f"{name}.{source}"} for name, source in ports], arrays)
     lengths = program.shared.lengths
     fields = interfaces[0].bounded
     asked = (*fields, *(f for f in lengths if any(f.source in one for one in at)))

@@ -157,6 +157,20 @@ def test_inputs_that_are_no_numbers(motion: Any, said: str, tmp_path: Path) -> N
     refused(done, 2, said.replace("input", "calibration data for"))
 
 
+@pytest.mark.parametrize("inputs", ["x.npz", "movement=x.npz:movement"])
+def test_inputs_of_other_names_are_refused(inputs: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", movement=np.zeros((5, 6), np.float32))
+    done = relax_aot("verify", GESTURE, "--bound", "n=9", "--inputs", inputs, folder=tmp_path)
+    refused(done, 2, "the model has no input 'movement'; its inputs are motion")
+
+
+def test_inputs_of_other_names_are_refused_for_entries(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", movement=np.zeros((5, 6), np.float32))
+    models = (f"a={GESTURE}", f"b={GESTURE}")
+    done = relax_aot("verify", *models, "--bound", "n=9", "--inputs", "x.npz", folder=tmp_path)
+    refused(done, 2, "the model has no input 'movement'; its inputs are a.motion, b.motion")
+
+
 def test_a_runner_needs_a_board(tmp_path: Path) -> None:
     done = relax_aot("runner", GESTURE, "--bound", "n=9", "-o", "out", folder=tmp_path)
     refused(done, 2, "Missing option '--board'")
