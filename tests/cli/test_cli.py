@@ -171,6 +171,14 @@ def test_inputs_of_other_names_are_refused_for_entries(tmp_path: Path) -> None:
     refused(done, 2, "the model has no input 'movement'; its inputs are a.motion, b.motion")
 
 
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+def test_tolerances_that_allow_everything_or_nothing_are_refused(
+    value: str, tmp_path: Path
+) -> None:
+    done = relax_aot("verify", GESTURE, "--bound", "n=9", "--rtol", value, folder=tmp_path)
+    refused(done, 2, "--rtol", "expected a finite number of at least 0")
+
+
 def test_a_runner_needs_a_board(tmp_path: Path) -> None:
     done = relax_aot("runner", GESTURE, "--bound", "n=9", "-o", "out", folder=tmp_path)
     refused(done, 2, "Missing option '--board'")
