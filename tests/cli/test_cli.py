@@ -127,6 +127,7 @@ def test_a_size_that_is_fixed_as_an_input_says_how_sizes_are(tmp_path: Path) -> 
     [
         (None, "No such file or directory"),
         (b"hello", "it is no .npz file"),
+        (b"PK hello", "it is no .npz file"),
         (b"PK\3\4 hello", "it is damaged"),
         (b"cut", "it is damaged"),
     ],
