@@ -100,6 +100,10 @@ MODELS |= LOOPS | {
           t = SplitToSequence<axis=1>(x, one) b = SequenceAt(t, k)
           u = ConcatFromSequence<axis=1>(t) v = ConcatFromSequence<axis=0>(s)
           c = Mul(a, u) d = Add(c, v) y = Add(d, b) }""",
+    "rows and columns that PyTorch unbinds": """(float[N,7] x, int64 k) => (float[?] y)
+        { one = Constant<value = int64 {1}>() s = SplitToSequence<keepdims=0>(x, one)
+          a = SequenceAt(s, k) t = SplitToSequence<axis=1, keepdims=0>(x, one)
+          b = SequenceAt(t, k) c = ReduceMax<keepdims=0>(b) y = Add(a, c) }""",
     "a function of each item": """(float[N,7] x) => (float[?,?] y)
         { s = SplitToSequence<axis=0, keepdims=0>(x)
           t = SequenceMap<body = b (float[7] r) => (float[7] q) { q = Softmax(r) }>(s)

@@ -123,9 +123,10 @@ def _split(node: Node) -> Results:
     x = node.arg(0)
     axis = normal_axis(int(node.attr("axis", 0)), x.type.rank)
     size = x.type.shape[axis]
-    alone = node.optional(1) is None
-    keep = bool(node.attr("keepdims", 1)) or not alone
-    if not size.is_constant and _single(node):
+    single = _single(node)
+    # As in ONNX Runtime, also with parts of 1 as an input: PyTorch exports `unbind` so.
+    keep = bool(node.attr("keepdims", 1)) or not single
+    if not size.is_constant and single:
         return Stacked(_rows(node, x, axis, keep))
     parts = _parts(node, size)
     node.require_equal(sum(parts, Dim.of(0)), size, "the parts of a SplitToSequence")
