@@ -252,6 +252,22 @@ def test_products_of_constant_rows_spill_nothing() -> None:
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
 
 
+@pytest.mark.parametrize("function", ["sigmoid", "tanh"])
+def test_functions_with_quotients_behind_sums_spill_nothing(function: str) -> None:
+    """A division would call a function for subnormal numbers, and calls take registers."""
+    device, bounds = alone(f"""
+    symbol n in 1..4096
+    func @main(%x: f16[n, 768], %w: f16[1024, 768]) {{
+      %p: f16[n, 1024] = gemm(%x, %w, _) {{trans_b=true}}
+      %s: f16[n, 1024] = {function}(%p)
+      %y: f16[n, 1024] = mul(%s, %p)
+      return %y
+    }}""")
+    source = device_source("model", [device], bounds)
+    for sm, toolkit in ((87, 12), (90, 12)):
+        assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
+
+
 WINDOWS = """
     symbol n in 1..8
     symbol h in 3..64

@@ -168,7 +168,7 @@ static inline float raot_sigmoid_of_allf(float x)
     const float high = scale + one;
     const float d = raot_fmaf(t, scale, high);
     const float low = raot_fmaf(t, scale, high - d);
-    const float q = 1.0f / d;
+    const float q = raot_reciprocalf(d);
     const float rest = raot_fmaf(-low, q, raot_fmaf(-d, q, 1.0f));
     const float scaled = q * one;
 
@@ -284,7 +284,7 @@ static inline float raot_tanhf(float x)
     const float z = raot_of_bitsf((uint32_t)bounded_square);
     const float d = raot_tanh_smallf(t);
     const float h = raot_tanh_largef(a, t);
-    const float result = raot_fmaf(-one, z / (d < h ? h : d), one);
+    const float result = raot_fmaf(-one, raot_fractionf(z, d < h ? h : d), one);
 
     return raot_of_bitsf(raot_bitsf(result) | (raot_bitsf(x) & 0x80000000u));
 #endif
