@@ -12,6 +12,7 @@
  *                      and r10 to r12 at most, independent of the optimization level
  *     RAOT_ASM_THUMB   naked functions of Thumb-2 assembly are available on this M-profile core:
  *                      arguments by the AAPCS, every callee-saved register restored, r9 untouched
+ *     RAOT_ASM_THUMB_1 the same of Thumb-1 assembly, on Armv6-M
  *
  * RAOT_DEVICE is defined in the CUDA C++ of a model, which contains the text of these headers: its
  * compilers know no header of the host and no assembly of the host, though nvcc has its macros.
@@ -52,21 +53,25 @@
 #endif
 #endif
 
-#if defined(RAOT_ASM_INLINE) && defined(__thumb2__) && !defined(__ARM_BIG_ENDIAN)
+#if defined(RAOT_ASM_INLINE) && defined(__thumb__) && !defined(__ARM_BIG_ENDIAN) && \
+    (defined(__clang__) || __GNUC__ >= 8)
 #if __ARM_ARCH_PROFILE == 'M'
+#if defined(__thumb2__)
+#define RAOT_ASM_THUMB 1
+#else
+#define RAOT_ASM_THUMB_1 1
+#endif
 #if defined(__clang__)
-#define RAOT_ASM_THUMB 1
 #define RAOT_NAKED __attribute__((naked, noinline, unused))
-#elif __GNUC__ >= 8
+#else
 /* noipa: callers must not infer unused arguments or preserved registers from the empty body. */
-#define RAOT_ASM_THUMB 1
 #define RAOT_NAKED __attribute__((naked, noinline, noipa, unused))
 #endif
 #endif
 #endif
 
 /* A parameter of a naked function, which only its assembly reads. */
-#if defined(RAOT_ASM_THUMB)
+#if defined(RAOT_NAKED)
 #define RAOT_ARGUMENT __attribute__((unused))
 #endif
 

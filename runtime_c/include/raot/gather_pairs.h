@@ -42,7 +42,12 @@ static inline uint32_t raot_pair_upper(uint32_t first, uint32_t second)
 
 static inline void raot_pair_store(int16_t *to, uint32_t pair)
 {
+#if defined(__ARM_FEATURE_UNALIGNED) && !defined(__ARM_BIG_ENDIAN)
     RAOT_COPY(to, &pair, sizeof pair);
+#else
+    to[0] = (int16_t)(uint16_t)(pair & 0xffffu);
+    to[1] = (int16_t)(uint16_t)(pair >> 16);
+#endif
 }
 
 static inline void raot_pair_fill(int16_t *to, uint32_t pair, int32_t count)

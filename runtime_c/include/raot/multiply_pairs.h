@@ -29,12 +29,7 @@
 
 #include "copy.h"
 #include "dsp.h"
-
-/* The first of two weights. */
-static inline int32_t raot_pair_first(int32_t both)
-{
-    return (int8_t)(uint8_t)((uint32_t)both & 0xffu);
-}
+#include "pair_sums.h"
 
 /* Pairs whose weights are read from flash once for all positions: 216 bytes. */
 #define RAOT_PAIR_BLOCK 54
@@ -394,66 +389,6 @@ RAOT_NAKED static void raot_pair_rows_f32(
 /* clang-format on */
 #endif
 
-#else
-/* clang-format off */
-/* The sums of `channels` channels over `lines` of TAPS pairs, as in assembly. Three positions share
-   the loads of weights. */
-#define RAOT_PAIR_TILES(FORM, TAPS, WIDE, PITCH) \
-    static inline void raot_pair_tiles_##FORM( \
-        int32_t *sums, const int16_t *pairs, const int16_t *weights, const int32_t *bias, \
-        int32_t lines, int32_t threes, int32_t twos, int32_t channels, int32_t bytes) \
-    { \
-        const int32_t positions = 3 * threes + 2 * twos; \
-        /*@ loop unroll 4096; */ \
-        for (int32_t n = 0; n < channels; n += 2) { \
-            const uint32_t start = bias == NULL ? 0 : (uint32_t)bias[n]; \
-            const uint32_t other = bias == NULL ? 0 : (uint32_t)bias[n + 1]; \
-            int32_t p = 0; \
-            /*@ loop unroll 4096; */ \
-            while (p < positions) { \
-                const int32_t count = p + 3 <= positions ? 3 : (int32_t)1; \
-                const int16_t *w = weights; \
-                const int16_t *x = pairs + 2 * p; \
-                uint32_t first[3] = {0, 0, 0}; \
-                uint32_t both[3] = {0, 0, 0}; \
-                /*@ loop unroll 4096; */ \
-                for (int32_t j = 0; j < lines; j++) { \
-                    /*@ loop unroll 4096; */ \
-                    for (int32_t k = 0; k < 2 * TAPS; k++) { \
-                        const int32_t wide = w[k]; \
-                        const int32_t byte = raot_pair_first(wide); \
-                        first[0] += (uint32_t)(byte * x[k]); \
-                        both[0] += (uint32_t)(wide * x[k]); \
-                        if (count == 3) { \
-                            first[1] += (uint32_t)(byte * x[k + 2]); \
-                            first[2] += (uint32_t)(byte * x[k + 4]); \
-                            both[1] += (uint32_t)(wide * x[k + 2]); \
-                            both[2] += (uint32_t)(wide * x[k + 4]); \
-                        } \
-                    } \
-                    w += 2 * TAPS; \
-                    x += PITCH; \
-                } \
-                /*@ loop unroll 4096; */ \
-                for (int32_t i = 0; i < count; i++) { \
-                    int32_t *const to = sums + p + i; \
-                    const uint32_t second = (uint32_t)((int32_t)(both[i] - first[i]) / 256); \
-                    const uint32_t a = bias == NULL ? (uint32_t)to[0] : start; \
-                    const uint32_t b = bias == NULL ? (uint32_t)to[WIDE] : other; \
-                    to[0] = (int32_t)(a + first[i]); \
-                    to[WIDE] = (int32_t)(b + second); \
-                } \
-                p += count; \
-            } \
-            weights += bytes / 2; \
-            sums += 2 * WIDE; \
-        } \
-    }
-/* clang-format on */
-RAOT_PAIR_TILES(1, 1, 12, 24)
-RAOT_PAIR_TILES(3, 3, 12, 28)
-RAOT_PAIR_TILES(1_wide, 1, 24, 48)
-RAOT_PAIR_TILES(3_wide, 3, 24, 52)
 #endif
 #undef RAOT_PAIR_TILES
 
@@ -490,7 +425,6 @@ RAOT_MULTIPLY_PAIRS(1_wide, 1, 48, 24)
 RAOT_MULTIPLY_PAIRS(3_wide, 3, 52, 24)
 #undef RAOT_MULTIPLY_PAIRS
 
-#if defined(RAOT_ASM_THUMB)
 __attribute__((noinline, unused)) static void
 raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pairs,
                        const int32_t *bias, int32_t channels, int32_t count)
@@ -506,37 +440,6 @@ raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pai
         start = sums;
     }
 }
-#else
-__attribute__((noinline, unused)) static void
-raot_multiply_pair_row(int32_t *sums, const int16_t *weights, const int16_t *pairs,
-                       const int32_t *bias, int32_t channels, int32_t count)
-{
-    /*@ loop unroll 4096; */
-    for (int32_t n = 0; n < channels; n += 4) {
-        uint32_t kept[4];
-        /*@ loop unroll 4096; */
-        for (int32_t i = 0; i < 4; i++) {
-            kept[i] = (uint32_t)bias[n + i];
-        }
-        /*@ loop unroll 4096; */
-        for (int32_t k = 0; k < 2 * count; k++) {
-            const int32_t x = pairs[k];
-            /*@ loop unroll 4096; */
-            for (int32_t i = 0; i < 2; i++) {
-                const int32_t both = weights[k / 4 * 8 + 4 * i + k % 4];
-                const int32_t first = raot_pair_first(both);
-                kept[2 * i] += (uint32_t)(x * first);
-                kept[2 * i + 1] += (uint32_t)(x * ((both - first) / 256));
-            }
-        }
-        /*@ loop unroll 4096; */
-        for (int32_t i = 0; i < 4; i++) {
-            sums[n + i] = (int32_t)kept[i];
-        }
-        weights += 4 * count;
-    }
-}
-#endif
 
 __attribute__((noinline, unused)) static void
 raot_multiply_pair_row_f32(float *out, const int16_t *weights, const int16_t *pairs,
