@@ -4,7 +4,7 @@ portable form of the micro-kernels, whatever the target that they are scheduled 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -35,7 +35,8 @@ SIZES = (1, 2, 3, 6, 9)
 @dataclass(frozen=True)
 class Subject:
     """A QLinearConv: shapes of x (n is symbolic) and of the weights, and its attributes; the
-    result dequantized if that is asked for. `plain`: targets on which loops compute it."""
+    result dequantized if that is asked for. `plain`: targets on which loops compute it; `least`:
+    of the weights."""
 
     x: tuple[int | str, ...]
     w: tuple[int, ...]
@@ -44,6 +45,11 @@ class Subject:
     zeros: tuple[int, int, int] = (-3, 0, 7)
     dequantized: bool = False
     plain: tuple[str, ...] = ()
+    least: int = -128
+
+    @property
+    def is_depthwise(self) -> bool:
+        return self.w[1] == 1 and "group" in self.attributes
 
     def model(self) -> onnx.ModelProto:
         rng = np.random.default_rng(0)
@@ -55,7 +61,7 @@ class Subject:
         data: dict[str, Array] = {
             "xs": np.array(0.05, single),
             "xz": np.array(x_zero, byte),
-            "w": rng.integers(-far, far, self.w).astype(np.int8),
+            "w": rng.integers(max(-far, self.least), far, self.w).astype(np.int8),
             "ws": rng.uniform(0.001, 0.02, self.w[0]).astype(single),
             "wz": np.full(self.w[0], w_zero, np.int8),
             "ys": np.array(0.3, single),
@@ -163,6 +169,16 @@ SUBJECTS = FILTERED | {
 }
 
 
+def subject_of(name: str, target: str) -> Subject:
+    """Cores with integer registers alone have loops for depthwise windows and for weights of
+    -128."""
+    subject = SUBJECTS[name]
+    if target != "scalar":
+        return subject
+    plain = (target,) if subject.is_depthwise else ()
+    return replace(subject, plain=plain, least=-127)
+
+
 def scheduled(model: onnx.ModelProto, target: str, optimize: str) -> Module:
     options = driver.Options(bounds={"n": (1, max(SIZES))})
     module = lowering.lower(transforms.run(driver.load(model, options)))
@@ -173,7 +189,7 @@ def scheduled(model: onnx.ModelProto, target: str, optimize: str) -> Module:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_bits_at_every_size(name: str, target: str) -> None:
-    subject = SUBJECTS[name]
+    subject = subject_of(name, target)
     model = subject.model()
     module = scheduled(model, target, "speed")
     micro = any(isinstance(stmt, Micro) for k in module.kernels for stmt in walk(k.body))
@@ -216,6 +232,34 @@ def test_bits_on_the_core_itself(name: str, board: str, optimize: str) -> None:
 
 
 @pytest.mark.qemu
+@pytest.mark.parametrize("board", ["mps2-an385", "raspberry-pi-pico"])
+@pytest.mark.parametrize("name", ["filtered unsigned", "several panels", "strided", "grouped"])
+def test_bits_on_cores_without_smlad(name: str, board: str) -> None:
+    subject = subject_of(name, "scalar")
+    model = subject.model()
+    samples = [{"x": x} for x in subject.inputs()]
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    built = driver.compile_model(model, board, driver.Options(bounds={"n": (1, max(SIZES))}))
+    assert b"raot_multiply_pairs_" in built.files[built.units[0]]
+    for sample, run in zip(samples, emulate(built, samples), strict=True):
+        (expected,) = session.run(None, sample)
+        assert run.status == 0
+        assert np.array_equal(run.outputs["y"], expected), sample["x"].shape
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(("board", "most"), [("mps2-an385", 3.3), ("raspberry-pi-pico", 7.2)])
+def test_products_take_few_instructions_without_smlad(board: str, most: float) -> None:
+    """For each multiply-add, with what surrounds them."""
+    subject = Subject((1, 32, "n", 9), (32, 32, 3, 3), ONES, least=-127)
+    options = driver.Options(bounds={"n": (1, max(SIZES))})
+    built = driver.compile_model(subject.model(), board, options)
+    (run,) = emulate(built, [{"x": subject.inputs()[-1]}])
+    assert run.instructions is not None
+    assert run.instructions < most * 32 * 32 * 9 * 9 * 9
+
+
+@pytest.mark.qemu
 @pytest.mark.parametrize(
     ("weights", "attributes", "most"),
     [
@@ -250,7 +294,7 @@ def test_windows_of_many_channels_have_few_products(name: str) -> None:
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_nothing_outside_is_touched(name: str, target: str) -> None:
     """The interpreter stops at each access outside a buffer, and at results left unwritten."""
-    subject = SUBJECTS[name]
+    subject = subject_of(name, target)
     model = subject.model()
     module = scheduled(model, target, "speed")
     session = onnxruntime.InferenceSession(model.SerializeToString())
