@@ -159,15 +159,38 @@ static inline int32_t raot_requantize_nhwc_lane(int32_t n, int32_t channels)
     }
 #endif
 
+/* The bit behind the last one that is kept is what is added; behind 32 bits, results are 0. */
 static inline int32_t raot_requantize_nhwc_rounded(int32_t x, int32_t shift)
 {
-    const int64_t half = shift < 0 ? (int64_t)1 << (-shift - 1) : 0;
-    return (int32_t)(((int64_t)x + half) >> -shift);
+    const int32_t behind = -shift - 1;
+
+    return behind < 0 ? x : behind > 30 ? 0 : ((x >> behind) >> 1) + ((x >> behind) & 1);
+}
+
+/* The upper half of the product; Thumb-1 has no instruction for it. */
+static inline int32_t raot_requantize_nhwc_upper(int32_t x, int32_t by)
+{
+#if defined(__thumb__) && !defined(__thumb2__)
+    const int32_t low_x = x & 0xffff;
+    const int32_t low_by = by & 0xffff;
+    const int32_t carry = (int32_t)(((uint32_t)low_x * (uint32_t)low_by) >> 16);
+    const int32_t a = (x >> 16) * low_by + carry;
+    const int32_t b = low_x * (by >> 16) + (a & 0xffff);
+    return (x >> 16) * (by >> 16) + (a >> 16) + (b >> 16);
+#else
+    return (int32_t)(((int64_t)x * by) >> 32);
+#endif
 }
 
 static inline int32_t raot_requantize_nhwc_high(int32_t x, int32_t by)
 {
+#if defined(__thumb__) && !defined(__thumb2__)
+    const uint32_t upper = (uint32_t)raot_requantize_nhwc_upper(x, by);
+    const uint32_t lower = (uint32_t)x * (uint32_t)by;
+    return (int32_t)((upper << 1 | lower >> 31) + (lower >> 30 & 1u));
+#else
     return (int32_t)(((int64_t)x * by + ((int64_t)1 << 30)) >> 31);
+#endif
 }
 
 static inline int32_t raot_requantize_nhwc_lower(int32_t x)
@@ -196,7 +219,7 @@ static inline int32x4_t raot_lower(int32x4_t x)
 #define RAOT_PARTS_I32(N, AT)
 #define RAOT_SCALED_F32(X, BY) raot_f32_to_i32_nearest((float)(X) * (BY)[0])
 #define RAOT_SCALED_NEAREST(X, BY) \
-    raot_requantize_nhwc_rounded((int32_t)(((int64_t)(X) * (BY)[0]) >> 32), (BY)[4])
+    raot_requantize_nhwc_rounded(raot_requantize_nhwc_upper(X, (BY)[0]), (BY)[4])
 #define RAOT_SCALED_ABOVE(X, BY) \
     raot_requantize_nhwc_rounded(raot_requantize_nhwc_high(X, (BY)[0]), (BY)[4])
 #define RAOT_SCALED_TWICE(X, BY)  \

@@ -341,7 +341,7 @@ RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_strided, "usat", RAOT_ROWS_STRIDED, RAOT_RO
 
 #define RAOT_ROWS_OF_F32(X) raot_f32_to_i32_nearest((float)(X)*by)
 #define RAOT_ROWS_OF_NEAREST(X) \
-    raot_requantize_nhwc_rounded((int32_t)(((int64_t)(X)*by) >> 32), shift)
+    raot_requantize_nhwc_rounded(raot_requantize_nhwc_upper(X, by), shift)
 #define RAOT_ROWS_OF_ABOVE(X) raot_requantize_nhwc_rounded(raot_requantize_nhwc_high(X, by), shift)
 #define RAOT_ROWS_OF_TWICE(X)                                                                  \
     raot_requantize_nhwc_rounded(raot_requantize_nhwc_lower(raot_requantize_nhwc_high(X, by)), \
