@@ -3,6 +3,7 @@
 and their arithmetic is a call, so that few values are kept."""
 
 from relax_aot.scheduling.strategies.dsp_pairs import pairs
+from relax_aot.scheduling.strategies.dsp_windows import depthwise_windows
 from relax_aot.scheduling.targets import Target
 
 TARGET = Target(
@@ -13,5 +14,5 @@ TARGET = Target(
     reach=124,
     block=16,
     code=4096,
-    strategies=(pairs,),
+    strategies=(pairs, depthwise_windows),
 )

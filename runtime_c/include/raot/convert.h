@@ -185,6 +185,16 @@ static inline uint64_t raot_sat_u64(int64_t x)
     return x < 0 ? 0u : (uint64_t)x;
 }
 
+/* bits / 2^drop to the nearest integer, halves to even; 0 < drop < 32. */
+static inline uint32_t raot_drop_bits(uint32_t bits, uint32_t drop)
+{
+    const uint32_t kept = bits >> drop;
+    const uint32_t rest = bits & (((uint32_t)1u << drop) - 1u);
+    const uint32_t half = (uint32_t)1u << (drop - 1u);
+
+    return kept + (rest > half || (rest == half && (kept & 1u) != 0u) ? 1u : 0u);
+}
+
 /* clang-format off */
 
 #define RAOT_SATURATE(N, T, LOW, HIGH) \
@@ -249,14 +259,37 @@ static inline int32_t raot_f32_to_i32_nearest(float x)
     return y;
 }
 
-#define RAOT_FROM_FLOAT_VCVTR(N, T) \
+#elif defined(RAOT_FLOAT_CALLS)
+static inline int32_t raot_f32_to_i32_nearest(float x)
+{
+    const uint32_t bits = raot_bitsf(x);
+    const int32_t exponent = (int32_t)(bits >> 23 & 0xffu) - 127;
+    const uint32_t digits = (bits & 0x7fffffu) | 0x800000u;
+    const int32_t negative = (int32_t)(bits >> 31);
+    uint32_t magnitude;
+
+    if (exponent < -1) {
+        return 0;
+    }
+    if (exponent > 30) {
+        return raot_isnanf(x) ? 0 : negative != 0 ? INT32_MIN : INT32_MAX;
+    }
+    magnitude = exponent < 23 ? raot_drop_bits(digits, (uint32_t)(23 - exponent))
+                              : digits << (uint32_t)(exponent - 23);
+    return negative != 0 ? -(int32_t)magnitude : (int32_t)magnitude;
+}
+#endif
+
+#if (defined(RAOT_ASM_INLINE) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4)) || \
+    defined(RAOT_FLOAT_CALLS)
+#define RAOT_FROM_FLOAT_CLAMPED(N, T) \
     static inline T raot_f32_to_##N##_nearest(float x) \
     { return raot_clamp_##N(raot_f32_to_i32_nearest(x)); }
 
-RAOT_FROM_FLOAT_VCVTR(i8, int8_t)
-RAOT_FROM_FLOAT_VCVTR(i16, int16_t)
-RAOT_FROM_FLOAT_VCVTR(u8, uint8_t)
-RAOT_FROM_FLOAT_VCVTR(u16, uint16_t)
+RAOT_FROM_FLOAT_CLAMPED(i8, int8_t)
+RAOT_FROM_FLOAT_CLAMPED(i16, int16_t)
+RAOT_FROM_FLOAT_CLAMPED(u8, uint8_t)
+RAOT_FROM_FLOAT_CLAMPED(u16, uint16_t)
 #else
 RAOT_FROM_FLOAT_NEAREST(i8, int8_t)
 RAOT_FROM_FLOAT_NEAREST(i16, int16_t)
@@ -302,16 +335,6 @@ static inline uint8_t raot_quantize_u8(float x, int32_t zero)
     return raot_isnanf(x) ? 0 : raot_clamp_u8(raot_f32_to_i16_nearest(x) + zero);
 }
 #endif
-
-/* bits / 2^drop to the nearest integer, halves to even; 0 < drop < 32. */
-static inline uint32_t raot_drop_bits(uint32_t bits, uint32_t drop)
-{
-    const uint32_t kept = bits >> drop;
-    const uint32_t rest = bits & (((uint32_t)1u << drop) - 1u);
-    const uint32_t half = (uint32_t)1u << (drop - 1u);
-
-    return kept + (rest > half || (rest == half && (kept & 1u) != 0u) ? 1u : 0u);
-}
 
 /* bfloat16 is the upper half of a float. Rounding up may carry into the exponent, which is
  * correct. */

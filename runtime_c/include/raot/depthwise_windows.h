@@ -184,23 +184,35 @@ RAOT_WINDOW_TILE(2)
 /* clang-format on */
 #else
 /* clang-format off */
+/* With a stride of 1, two positions read the same pairs. */
 #define RAOT_WINDOW_ROWS(STRIDE) \
-    /*@ loop unroll 4096; */             \
+    const int32_t phases = STRIDE == 1 ? 2 : (int32_t)1; \
+    /*@ loop unroll 4096; */ \
     for (int32_t r = 0; r < rows; r++) { \
-        /*@ loop unroll 4096; */                  \
-        for (int32_t p = 0; p < positions; p++) { \
-            const int32_t odd = STRIDE == 1 ? p % 2 : 0; \
-            const int16_t *x = lines + (STRIDE == 1 ? p - odd : 2 * apart * p); \
-            const int16_t *w = weights + 2 * odd; \
+        /*@ loop unroll 4096; */ \
+        for (int32_t p = 0; p < positions; p += phases) { \
+            const int16_t *const x = lines + (STRIDE == 1 ? p : 2 * apart * p); \
             uint32_t sum = (uint32_t)bias[0]; \
-            /*@ loop unroll 4096; */                      \
-            for (int32_t i = 0; i < height * count; i++) { \
-                const int16_t *const pair = x + i / count * line + i % count * 2; \
-                sum += (uint32_t)(pair[0] * w[0]); \
-                sum += (uint32_t)(pair[1] * w[1]); \
-                w += i + 1 < height * count ? (STRIDE == 1 ? 4 : 2) : 0; \
+            uint32_t next = sum; \
+            int32_t k = 0; \
+            /*@ loop unroll 4096; */ \
+            for (int32_t i = 0; i < height; i++) { \
+                const int16_t *const pairs = x + i * line; \
+                /*@ loop unroll 4096; */ \
+                for (int32_t j = 0; j < 2 * count; j += 2) { \
+                    const int32_t a = pairs[j]; \
+                    const int32_t b = pairs[j + 1]; \
+                    sum += (uint32_t)(a * weights[k]) + (uint32_t)(b * weights[k + 1]); \
+                    if (STRIDE == 1) { \
+                        next += (uint32_t)(a * weights[k + 2]) + (uint32_t)(b * weights[k + 3]); \
+                    } \
+                    k += 2 * phases; \
+                } \
             } \
             sums[p] = (int32_t)sum; \
+            if (STRIDE == 1 && p + 1 < positions) { \
+                sums[p + 1] = (int32_t)next; \
+            } \
         } \
         sums += (positions + 3) / 4 * 4; \
         lines += r + 1 < rows ? line_step * pitch : 0; \

@@ -40,6 +40,12 @@ _Static_assert((-1 >> 1) == -1, "shifts of negative numbers have to keep the sig
 #define RAOT_NAN (RAOT_INFINITY * 0.0f)
 #endif
 
+/* The core has no instructions for floats: comparisons and conversions of bits take less time than
+   calls. */
+#if defined(__SOFTFP__) || (defined(__riscv) && !defined(__riscv_flen))
+#define RAOT_FLOAT_CALLS 1
+#endif
+
 /*
  * Prevents FMA contraction of a product: nothing is needed on targets without FMA; otherwise an
  * empty asm statement marks the register as changed, or the value is stored to memory. A build
@@ -137,7 +143,11 @@ static inline double raot_of_bits(uint64_t bits)
 
 static inline int raot_isnanf(float x)
 {
+#if defined(RAOT_FLOAT_CALLS)
+    return raot_bitsf(x) << 1 > 0xff000000u;
+#else
     return x != x;
+#endif
 }
 
 static inline int raot_isnan(double x)
