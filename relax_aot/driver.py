@@ -288,8 +288,8 @@ def _stages(
 def _scheduled(
     module: Module, board: Board, options: Options, products: Sequence[ProductRule]
 ) -> Module:
-    """For memory, those kernels keep little scratch that would make the arena larger otherwise; else
-    those that the board has no room for otherwise."""
+    """For memory, those kernels keep little scratch that would make the arena larger otherwise;
+    else those that the board has no room for otherwise."""
     schedule = partial(
         scheduling.schedule, module, target_of(board), options.optimize, options.numerics,
         lenient=not options.check, threads=options.threads, products=products,

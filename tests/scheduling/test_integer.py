@@ -5,6 +5,7 @@ portable form of the micro-kernels, whatever the target that they are scheduled 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -23,6 +24,7 @@ from relax_aot.microkernels import all_micro_kernels
 from relax_aot.ops import deduce
 from relax_aot.planning import order
 from relax_aot.project.board import load_board
+from relax_aot.resources import data_dir
 from relax_aot.scheduling.targets import all_targets
 from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import host_model
@@ -306,6 +308,22 @@ def test_nothing_outside_is_touched(name: str, target: str) -> None:
         (found,) = run_kernel(kernel, data, {"n": n})
         (expected,) = session.run(None, {"x": x})
         assert np.array_equal(found, expected)
+
+
+def test_kernels_keep_little_scratch_where_the_board_has_no_room(tmp_path: Path) -> None:
+    model = Subject((1, 16, "n", 9), (16, 16, 3, 3), ONES, least=-127).model()
+    text = (data_dir("boards") / "nucleo-g071rb.toml").read_text(encoding="utf-8")
+    ports = 2 * 16 * 9 * 9
+
+    def arena_with(room: int) -> int:
+        made = tmp_path / "made.toml"
+        made.write_text(text.replace('"36K"', str(2048 + ports + room)), encoding="utf-8")
+        options = driver.Options(bounds={"n": (1, 9)})
+        return driver.compile_model(model, str(made), options).arena_bytes
+
+    fast = arena_with(32768)
+    assert arena_with(-(-fast // 32) * 32) == fast
+    assert arena_with((fast - 1) // 32 * 32) < fast
 
 
 @pytest.mark.qemu

@@ -192,21 +192,24 @@ RAOT_WINDOW_TILE(2)
         /*@ loop unroll 4096; */ \
         for (int32_t p = 0; p < positions; p += phases) { \
             const int16_t *const x = lines + (STRIDE == 1 ? p : 2 * apart * p); \
+            const int16_t *w = weights; \
             uint32_t sum = (uint32_t)bias[0]; \
             uint32_t next = sum; \
-            int32_t k = 0; \
             /*@ loop unroll 4096; */ \
             for (int32_t i = 0; i < height; i++) { \
-                const int16_t *const pairs = x + i * line; \
+                const int16_t *pair = x + i * line; \
                 /*@ loop unroll 4096; */ \
-                for (int32_t j = 0; j < 2 * count; j += 2) { \
-                    const int32_t a = pairs[j]; \
-                    const int32_t b = pairs[j + 1]; \
-                    sum += (uint32_t)(a * weights[k]) + (uint32_t)(b * weights[k + 1]); \
+                for (int32_t j = 0; j < count; j++) { \
+                    const int32_t a = pair[0]; \
+                    const int32_t b = pair[1]; \
+                    sum += (uint32_t)(a * w[0]); \
+                    sum += (uint32_t)(b * w[1]); \
                     if (STRIDE == 1) { \
-                        next += (uint32_t)(a * weights[k + 2]) + (uint32_t)(b * weights[k + 3]); \
+                        next += (uint32_t)(a * w[2]); \
+                        next += (uint32_t)(b * w[3]); \
                     } \
-                    k += 2 * phases; \
+                    pair += 2; \
+                    w += 2 * phases; \
                 } \
             } \
             sums[p] = (int32_t)sum; \
