@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from relax_aot.frontends.llm.text_files import LanguageModel, TextFiles, tokeniz
 from relax_aot.frontends.text import SHARED_DATA, data_beside, text_of, write_data
 from relax_aot.fusion.summary import Summary
 from relax_aot.ir import check
-from relax_aot.ir.dims import Dim, interval
+from relax_aot.ir.dims import Dim
 from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Array, Module
 from relax_aot.ir.parameters import Undecided
@@ -46,7 +45,7 @@ from relax_aot.planning import order
 from relax_aot.planning.regions import Region
 from relax_aot.planning.text import plan_text
 from relax_aot.progress import finished, note, step
-from relax_aot.project import Project
+from relax_aot.project import Project, scratch
 from relax_aot.project.board import Board, load_board
 from relax_aot.project.cuda import Device, assemble_device, assemble_device_entries
 from relax_aot.project.cuda_board import require_device
@@ -288,39 +287,16 @@ def _stages(
 def _scheduled(
     module: Module, board: Board, options: Options, products: Sequence[ProductRule]
 ) -> Module:
-    """For memory, those kernels keep little scratch that would make the arena larger otherwise;
-    else those that the board has no room for otherwise."""
-    schedule = partial(
-        scheduling.schedule, module, target_of(board), options.optimize, options.numerics,
-        lenient=not options.check, threads=options.threads, products=products,
-    )  # fmt: skip
-    fast = schedule()
-    names = frozenset(kernel.name for kernel in module.kernels)
-    if board.cuda is not None or (options.optimize != "memory" and not board.memories):
-        return fast
-    if options.optimize != "memory":
-        room = _arena_room(module, board)
-        large = names - scheduling.fitting(fast, room)
-        some = schedule(lean=large) if large else fast
-        return some if some is fast or _arena_bytes(some, options) <= room else fast
-    lean = schedule(lean=names)
-    least = _arena_bytes(lean, options)
-    if _arena_bytes(fast, options) <= least:
-        return fast
-    some = schedule(lean=names - scheduling.fitting(fast, least))
-    return some if _arena_bytes(some, options) <= least else lean
+    def schedule(lean: frozenset[str]) -> Module:
+        return scheduling.schedule(
+            module, target_of(board), options.optimize, options.numerics,
+            lenient=not options.check, threads=options.threads, products=products, lean=lean,
+        )  # fmt: skip
 
-
-def _arena_room(module: Module, board: Board) -> int:
-    """What stack, inputs and outputs leave of the board's RAM."""
-    ports = {value.name: value for value in (*module.main.params, *module.main.results)}
-    taken = sum(interval(value.type.bytes, module.bounds)[1] for value in ports.values())
-    memory = sum(one.size for one in board.memories if one.kind == "ram")
-    return memory - board.stack_bytes - taken
-
-
-def _arena_bytes(module: Module, options: Options) -> int:
-    return planning.plan(order.run(module, keep_states=options.stepwise)).arena_bytes
+    smallest = options.optimize == "memory"
+    return scratch.scheduled(
+        module, schedule, board, smallest=smallest, keep_states=options.stepwise
+    )
 
 
 def _require_device(board: Board, options: Options, table: externs.ExternTable) -> None:
