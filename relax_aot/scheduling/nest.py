@@ -65,9 +65,12 @@ def nest_of(stmt: Stmt, bounds: Bounds) -> Nest | None:
 
 def chain_of(stmt: For, bounds: Bounds) -> Nest | None:
     """The nest that begins with `stmt`, whatever its leaf does. It may read places that a table
-    holds."""
+    holds; None where it adds to a scalar that is declared before it."""
     found: set[str] = set()
+    inside = {inner.local for inner in walk(stmt.body) if isinstance(inner, Declare)}
     for inner in walk(stmt.body):
+        if isinstance(inner, Assign) and inner.local not in inside:
+            return None
         if isinstance(inner, If | Reserve | Multiply | Micro):
             return None
         if isinstance(inner, Bind):

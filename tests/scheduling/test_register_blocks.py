@@ -288,3 +288,26 @@ def test_windows_that_two_loops_clip_keep_their_bits(target: str) -> None:
         inputs = [rng.normal(size=shape).astype(np.float32) for shape in ((n, 20), (12,))]
         (wanted,), (found,) = (run_kernel(k, inputs, {"n": n}) for k in (kernel, ours))
         assert found.tobytes() == wanted.tobytes(), n
+
+
+OUTER_SUM = """
+    symbol n in 1..9
+    kernel @sums(%x: f32[n, 4]) -> (%y: f32[1]) {
+      local total: f32 = 0.0:f32
+      for i in 0..n {
+        local row: f32 = 0.0:f32
+        for j in 0..4 {
+          row = (row + %x[i, j])
+        }
+        total = (total + row)
+      }
+      %y[0] = total
+    }"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_of_a_sum_that_is_declared_before_them_stay(target: str) -> None:
+    """Border positions of a pool are such sums, behind the vectors of all others."""
+    module = example_module(OUTER_SUM)
+    (kernel,) = module.kernels
+    assert block_kernel(kernel, TARGETS[target], module.bounds, 1) == kernel
