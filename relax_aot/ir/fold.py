@@ -92,11 +92,13 @@ class _Folder:
         start, stop = _dim(loop.start, known), _dim(loop.stop, known)
         if prove_le(stop, start, known.bounds):
             return ()
-        if stop - start == 1 and not loop.axis and self._may_move(loop.body):
+        body = loop.body
+        if stop - start == 1 and not loop.axis:
             only = {loop.variable: start}
-            body = map_index_dims(loop.body, lambda dim: dim.substitute(only))
-            return self.block(body, known)
-        body = self.block(loop.body, known.inside(loop))
+            body = map_index_dims(body, lambda dim: dim.substitute(only))
+            if self._may_move(body):
+                return self.block(body, known)
+        body = self.block(body, known.inside(loop))
         return (replace(loop, start=start, stop=stop, body=body),) if body else ()
 
     def _may_move(self, body: tuple[Stmt, ...]) -> bool:

@@ -13,7 +13,20 @@ from numpy.typing import NDArray
 
 from relax_aot.ir.dims import Bounds, Dim
 from relax_aot.ir.fold import RULES, fold_expr, fold_kernel
-from relax_aot.ir.loops import Apply, Binary, Buffer, Cast, Expr, Index, Lit, Load, Select, Unary
+from relax_aot.ir.loops import (
+    Apply,
+    Binary,
+    Buffer,
+    Cast,
+    Expr,
+    Index,
+    Lit,
+    Load,
+    Select,
+    Unary,
+    index_dims,
+    walk,
+)
 from relax_aot.ir.parse import parse
 from relax_aot.ir.text import kernel_text
 from relax_aot.ir.types import DType
@@ -288,3 +301,37 @@ def test_a_kernel_is_folded(before: str, after: str) -> None:
     )
     assert kernel_text(folded) == kernel_text(*expected.kernels)
     assert fold_kernel(folded, module.bounds) == folded
+
+
+SINGLE = """\
+symbol n in 1..8
+
+kernel @copies(%x: i32[n, 4]) -> (%y: i32[n, 4]) {
+  for i in 0..n {
+    for one in i..i + 1 {
+      for j in 0..2 {
+        %y[one, j] = %x[one, j]
+      }
+    }
+    for other in i..i + 1 {
+      for j in 2..4 {
+        %y[other, j] = %x[other, j]
+      }
+    }
+  }
+}
+
+func @main(%x: i32[n, 4]) {
+  %y: i32[n, 4] = call_kernel(%x) {kernel=@copies}
+  return %y
+}
+"""
+
+
+def test_a_single_iteration_needs_no_variable() -> None:
+    """Also where the loop stays, since its body defines a name that others define. The C of a
+    loop of one iteration is its body."""
+    module = parse(SINGLE)
+    (folded,) = (fold_kernel(kernel, module.bounds) for kernel in module.kernels)
+    used = {name for stmt in walk(folded.body) for dim in index_dims(stmt) for name in dim.symbols}
+    assert used == {"i", "j", "n"}
