@@ -28,6 +28,7 @@ from relax_aot.scheduling.passes import phases
 from relax_aot.scheduling.targets import all_targets
 from relax_aot.verify.emulate import emulate
 from relax_aot.verify.host import HostModel, host_model
+from tests.frontends.tflite_models import Maker, truth
 
 Array = NDArray[Any]
 TARGETS = {target.name: target for target in all_targets() if target.strategies}
@@ -213,3 +214,24 @@ def test_many_residues_are_not_divided() -> None:
     original = Subject(4, 4, (9, 9), (8, 8)).module(integer=True)
     module = fusion.fuse(lowering.lower(transforms.run(original))).module
     assert phases.run(module, TARGETS["dsp"]) == module
+
+
+@pytest.mark.qemu
+def test_phases_of_one_position_are_columns_of_a_block() -> None:
+    """Two images, of which a transposed convolution has one position in each phase."""
+    rng, maker = np.random.default_rng(0), Maker()
+    data, w = rng.integers(-128, 128, (2, 1, 1, 5)), rng.integers(-127, 128, (2, 4, 3, 5))
+    x = maker.tensor(data.shape, np.int8, 0.05, 3)
+    weights = maker.constant(w.astype(np.int8), [0.015, 0.012], 0)
+    bias = maker.constant(np.array([800, -700], np.int32), [0.00075, 0.0006], 0)
+    y = maker.tensor((2, 1, 2, 2), np.int8, 0.3, -4)
+    sizes = maker.constant(np.array([2, 1, 2, 2], np.int32))
+    options: dict[str, Any] = {"padding": 0, "strideH": 1, "strideW": 2}
+    inputs = [sizes, weights, x, bias]
+    maker.operator("TRANSPOSE_CONV", inputs, [y], "TransposeConvOptions", version=3, **options)
+    model, given = maker.build([x], [y]), data.astype(np.int8)
+    ((expected,),) = truth(model, [[given]])
+    project = rx.compile(model, board="mps2-an386", bounds={"t0_0": (2, 2)})
+    (run,) = emulate(project.built, [{"t0": given}])
+    (found,) = run.outputs.values()
+    np.testing.assert_array_equal(found, expected)

@@ -92,6 +92,7 @@ class _Pairs:
         overlap = overlap and roles.column is not None and not self.row
         self.most = self._most(overlap)
         self.block = self._block(overlap)
+        self.row = self.row and self.block == 1  # rows of one position are columns of a block
         self.three = overlap and self.block == 1
         self.group = 4 if self.row else 2
         part = ROW_CHANNELS if self.row else CHANNELS * POSITIONS // self.most
