@@ -304,6 +304,25 @@ def test_windows_of_any_depth_spill_nothing(kind: str, depth: int) -> None:
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
 
 
+def test_windows_without_padding_spill_nothing() -> None:
+    """Pixels without overlap, as where a model halves its image."""
+    text = WINDOWS.format(of="f16", c=96)
+    for old, new in (
+        ("max(-i + 1, 0)..min(-i + h + 1, 3)", "0..2"),
+        ("max(-j + 1, 0)..min(-j + w + 1, 3)", "0..2"),
+        ("i + k - 1, j + l - 1", "2*i + k, 2*j + l"),
+        ("n, h, w, 96], %w", "n, 2*h, 2*w, 96], %w"),
+        ("3, 3, ", "2, 2, "),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    _, device, bounds = device_form(text, matrix_product)
+    assert device is not None
+    source = device_source("model", [device], bounds)
+    for sm, toolkit in ((87, 12), (90, 12)):
+        assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("filters", [8, 16])
 @pytest.mark.parametrize("channels", [32, 48, 64])

@@ -98,13 +98,14 @@ def steady_sides(
     """The sides, of which one keeps no addresses from one half to the other where registers do not
     hold them: the left one where those of the right one differ from step to step, the right one
     where vectors are short and many in rounds of two parts, or where a thread copies more than a
-    few, and the last part is no whole one or steps are neighbors in this factor alone. None keeps
-    any where steps are neighbors in both, of no known number, and lines of a known one: their ends
-    take registers, and a thread has several vectors of a line then. Few neighbors copy vectors of 8
-    bytes of a line, or shorter ones of the left factor where the lines of the other one are
-    neighbors: a thread has more of them in one line, which takes fewer addresses. Of bytes, the
-    right one keeps none. `copies`: vectors of both factors that a thread copies. `rounds`: what a
-    tile says."""
+    few, and the last part is no whole one, steps are those of several loops (windows without
+    padding), or they are neighbors in this factor alone. None keeps any where steps are
+    neighbors in both, of no known number, and lines of a known one: their ends take registers,
+    and a thread has several vectors of a line then. Few neighbors copy vectors of 8 bytes of a
+    line, or shorter ones of the left factor where the lines of the other one are neighbors: a
+    thread has more of them in one line, which takes fewer addresses. Of bytes, the right one
+    keeps none. `copies`: vectors of both factors that a thread copies. `rounds`: what a tile
+    says."""
     left, right = sides
     steps = left.product.steps
     short, many = min(left.vector, right.vector) < left.width, copies >= MOST_STEADY
@@ -112,7 +113,9 @@ def steady_sides(
     total = extent(steps)
     known = total.is_constant
     ends = known and total.constant > UNROLLED * left.steps and total.constant % left.steps != 0
-    crowded = copies > MOST_COPIES and not short and (ends or (right.rows and not left.rows))
+    several = sum(loop.extent != 1 for loop in steps) > 1
+    far = ends or several or (right.rows and not left.rows)
+    crowded = copies > MOST_COPIES and not short and far
     least = left.rows and not right.rows and left.vector <= 4
     fixed = any(extent(side.loops).is_constant for side in sides) and not known
     none = fixed and left.rows and right.rows and copies > MOST_COPIES and round_of(sides) == 2
