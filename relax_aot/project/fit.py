@@ -113,7 +113,7 @@ def rooms_of(board: Board, needs: Sequence[Need], *, weights_apart: bool) -> tup
     """One row for each memory of the board, with what was placed there."""
     placed: dict[str, list[Need]] = {memory.name: [] for memory in board.memories}
     for memories, there in _kinds(board, needs, weights_apart):
-        for name, own in _place(memories, there).placed.items():
+        for name, own in place(memories, there).placed.items():
             placed[name] += own
     return tuple(Room(m.name, m.size, tuple(placed[m.name])) for m in board.memories)
 
@@ -180,14 +180,14 @@ def _ram_needs(board: Board, plan: Plan, interface: Interface) -> Iterator[Need]
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class Places:
     placed: dict[str, list[Need]]
     room: dict[str, int]
     """Bytes that are left."""
     homeless: list[Need]
 
 
-def _place(memories: Sequence[Memory], needs: Sequence[Need]) -> _Places:
+def place(memories: Sequence[Memory], needs: Sequence[Need]) -> Places:
     """The settled ones first, then the largest into the first memory that has room."""
     room = {memory.name: memory.size for memory in memories}
     placed: dict[str, list[Need]] = {memory.name: [] for memory in memories}
@@ -201,11 +201,11 @@ def _place(memories: Sequence[Memory], needs: Sequence[Need]) -> _Places:
             continue
         room[home] -= need.bytes
         placed[home].append(need)
-    return _Places(placed, room, homeless)
+    return Places(placed, room, homeless)
 
 
 def _problems(board: Board, memories: Sequence[Memory], needs: Sequence[Need]) -> Iterator[Problem]:
-    found = _place(memories, needs)
+    found = place(memories, needs)
     room, homeless = found.room, found.homeless
     if not homeless:
         return
@@ -221,7 +221,7 @@ def _problems(board: Board, memories: Sequence[Memory], needs: Sequence[Need]) -
     yield Problem("\n  ".join(lines), name, over, all(n.what == "constants" for n in homeless))
 
 
-def _map_lines(memories: Sequence[Memory], found: _Places) -> Iterator[str]:
+def _map_lines(memories: Sequence[Memory], found: Places) -> Iterator[str]:
     for memory in memories:
         needs = found.placed[memory.name]
         parts = ", ".join(f"{need.what} {need.bytes}" for need in needs) or "nothing"

@@ -10,6 +10,7 @@ from relax_aot.ir.dims import interval
 from relax_aot.ir.graph import Module
 from relax_aot.planning import order
 from relax_aot.project.board import Board
+from relax_aot.project.fit import Need, place
 
 
 def scheduled(
@@ -20,21 +21,21 @@ def scheduled(
     smallest: bool,
     keep_states: bool,
 ) -> Module:
-    """By `schedule`, which is given the names of kernels that keep little scratch: those at which
-    more is alive than in the smallest arena, or than the board has room for."""
+    """By `schedule`, which is given the names of kernels that keep little scratch: none if the
+    arena fits the board and need not be the smallest, else those at which more is alive than in
+    that one."""
 
     def arena_bytes(module: Module) -> int:
         return planning.plan(order.run(module, keep_states=keep_states)).arena_bytes
 
     fast = schedule(frozenset())
-    if board.cuda is not None or not (smallest or board.memories):
+    if board.cuda is not None:
+        return fast
+    if not smallest and (
+        _fits(module, board, _most(fast)) or _fits(module, board, arena_bytes(fast))
+    ):
         return fast
     names = frozenset(kernel.name for kernel in module.kernels)
-    if not smallest:
-        room = _room(module, board)
-        large = names - scheduling.fitting(fast, room)
-        some = schedule(large) if large else fast
-        return some if not large or arena_bytes(some) <= room else fast
     lean = schedule(names)
     least = arena_bytes(lean)
     if arena_bytes(fast) <= least:
@@ -43,9 +44,20 @@ def scheduled(
     return some if arena_bytes(some) <= least else lean
 
 
-def _room(module: Module, board: Board) -> int:
-    """Bytes of RAM that stack, inputs and outputs leave."""
+def _most(module: Module) -> int:
+    """Bytes that every plan has room in."""
+    results = {out.name: out for one in module.functions for call in one.body for out in call.outs}
+    return sum(interval(out.type.bytes, module.bounds)[1] + 64 for out in results.values())
+
+
+def _fits(module: Module, board: Board, arena_bytes: int) -> bool:
+    """Whether the RAM of a board has room for an arena, with the stack, inputs and outputs; of a
+    board with regions, that is not asked here."""
+    rams = [memory for memory in board.memories if memory.kind == "ram"]
+    if not rams or board.regions:
+        return True
     ports = {value.name: value for value in (*module.main.params, *module.main.results)}
-    taken = sum(interval(value.type.bytes, module.bounds)[1] for value in ports.values())
-    memory = sum(one.size for one in board.memories if one.kind == "ram")
-    return memory - board.stack_bytes - taken
+    needs = [Need("stack", board.stack_bytes, rams[0].name), Need("arena", arena_bytes)]
+    for name, value in ports.items():
+        needs.append(Need(name, interval(value.type.bytes, module.bounds)[1]))
+    return not place(rams, needs).homeless
