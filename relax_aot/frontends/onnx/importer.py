@@ -24,6 +24,7 @@ from relax_aot.frontends.onnx.context import (
 )
 from relax_aot.frontends.onnx.contract import breach
 from relax_aot.frontends.onnx.prepare import needed, opset_of, prepare, qualified, subgraphs
+from relax_aot.frontends.onnx.sparse import with_dense
 from relax_aot.frontends.onnx.table import handlers, reason_against
 from relax_aot.frontends.refusals import Lost, Refused
 from relax_aot.inference.build import FunctionBuilder
@@ -36,7 +37,7 @@ def import_model(
     model: ModelProto, folder: Path | None, name: str, options: ImportOptions
 ) -> Module:
     """The model as a module, with what the user said of its inputs applied."""
-    prepared = prepare(model, name, handlers().keys())
+    prepared = prepare(with_dense(model, folder), name, handlers().keys())
     return _Import(prepared, folder, name, options).run()
 
 

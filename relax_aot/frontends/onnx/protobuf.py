@@ -59,7 +59,8 @@ def read_model(source: Any, name: str) -> tuple[ModelProto, Path | None]:
 
 def _is_text(graph: GraphProto) -> bool:
     """Names that are not UTF-8 come as bytes; nothing after this has to reckon with them."""
-    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+    stored = (*graph.initializer, *(one.values for one in graph.sparse_initializer))
+    values = (*graph.input, *graph.output, *graph.value_info, *stored)
     names: list[object] = [value.name for value in values]
     for value in (*graph.input, *graph.output):
         names += [d.dim_param for d in value.type.tensor_type.shape.dim]

@@ -23,7 +23,7 @@ from relax_aot.ir.types import DType
 from relax_aot.ops._op import normal_axis
 
 LIMITS = {
-    "Constant": "no strings, no sparse tensors",
+    "Constant": "no strings",
 }
 
 # What may hold a Constant's value, and its element type.
