@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Value ranges of data-dependent sizes, propagated through the calls that compute them.
 
-They bound `Sqrt(n)`, or a length after a `Clip` or a `Sigmoid`. A range is a proposal, not a
-proof: the C checks each such size.
+They bound `Sqrt(n)`, a length after a `Clip` or a `Sigmoid`, or a sum of booleans. A range
+is a proposal, not a proof: the C checks each such size.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import floor, isnan
 
+import numpy as np
+
 from relax_aot.ir.dims import Bounds, Dim, interval
 from relax_aot.ir.graph import Call, Var
+from relax_aot.ir.types import DType
 from relax_aot.ops import all_ops
 from relax_aot.ops._op import Array, Range, Trait
 from relax_aot.ops._ranges import ANY, union
@@ -45,6 +48,8 @@ def _range(
     elements = known(var)
     if elements is not None:
         return _of_elements(elements, bounds)
+    if var.type.dtype is DType.BOOL:
+        return 0.0, 1.0
     call = calls.get(var.name)
     if call is None or depth == DEEPEST:
         return ANY
@@ -56,6 +61,10 @@ def _range(
     parts = [ANY if a is None else _range(a, calls, known, bounds, depth + 1) for a in call.args]
     if call.op == "reduce":
         low, high = _reduced(call, parts[0], bounds)
+    elif call.op == "expand_sizes":
+        sizes = call.attr("sizes")
+        assert isinstance(sizes, tuple)
+        low, high = union(parts[0], _of_elements(np.array(sizes, object), bounds))
     elif record.value_range is not None:
         low, high = record.value_range(*parts)
     elif record.has(Trait.MOVES):

@@ -446,3 +446,29 @@ def test_only_scales_of_resize_from_data_give_sizes_that_need_a_bound() -> None:
     for n, m in ((1, 1), (9, 20), (7, 3)):
         x = np.random.default_rng(n).normal(size=(2, 3, n)).astype(np.float32)
         check(host, made, x=x, ratio=np.array([m / n], np.float32))
+
+
+def test_a_size_that_is_a_sum_of_booleans_is_bounded() -> None:
+    """`y[y > 0] = -1` as PyTorch's exporter writes it: the size of what is put there is a sum."""
+    made = model(
+        [
+            helper.make_node("Constant", [], ["zero"], value_float=0.0),
+            helper.make_node("Constant", [], ["put"], value_float=-1.0),
+            helper.make_node("Constant", [], ["flat"], value_ints=[-1]),
+            helper.make_node("Greater", ["x", "zero"], ["chosen"]),
+            helper.make_node("NonZero", ["chosen"], ["places"]),
+            helper.make_node("Transpose", ["places"], ["rows"], perm=[1, 0]),
+            helper.make_node("Reshape", ["chosen", "flat"], ["line"]),
+            helper.make_node("Cast", ["line"], ["ones"], to=INT64),
+            helper.make_node("ReduceSum", ["ones"], ["count"], keepdims=1),
+            helper.make_node("Expand", ["put", "count"], ["values"]),
+            helper.make_node("ScatterND", ["x", "rows", "values"], ["y"]),
+        ],
+        {"x": (FLOAT, ("n", 3))},
+        {"y": (FLOAT, 2)},
+    )
+    host = rx.compile(made, bounds={"n": 6}, name="m").host()
+    for n in (1, 6):
+        x = np.linspace(-1, 1, n * 3, dtype=np.float32).reshape(n, 3)
+        for array in (x, x - 2, x + 2):
+            check(host, made, x=array)
