@@ -31,7 +31,7 @@ def test_chips_from_6_1_on_have_it() -> None:
     assert found == ["cuda", "cuda_dp4a"]
 
 
-@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("kind", ["int8", pytest.param("uint8", marks=pytest.mark.long)])
 def test_sums_on_a_xavier_are_exact(kind: str) -> None:
     """Of a factor of either sign, with zero points, at sizes of each launch."""
     noise, low = np.random.default_rng(2), np.iinfo(kind).min
@@ -59,7 +59,9 @@ def test_sums_on_a_xavier_are_exact(kind: str) -> None:
     found.close()
 
 
-@pytest.mark.parametrize("board", ["jetson-xavier", "jetson-orin-nano"])
+@pytest.mark.parametrize(
+    "board", ["jetson-xavier", pytest.param("jetson-orin-nano", marks=pytest.mark.long)]
+)
 def test_bytes_that_are_inputs_are_transposed_before(board: str) -> None:
     """And their lines are added for zero points, at any lengths: the lowest, odd and highest."""
     text = """

@@ -149,6 +149,7 @@ def test_blocks_of_one_warp_that_spill_have_more_registers(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_source_alone_is_that_of_the_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where compilers said what spills: three blocks of 256 threads do, and two are left."""
     monkeypatch.setattr(cuda_module, "RESIDENT", 768)
@@ -166,6 +167,7 @@ def test_the_source_alone_is_that_of_the_machine_code(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sizes_that_are_divisors_are_read_again_behind_a_crowded_loop() -> None:
     """No register holds their reciprocals meanwhile: two blocks of 256 threads fit."""
     model = convolution(TensorProto.FLOAT16, (40, 96, 4, 2, 1), "Conv")

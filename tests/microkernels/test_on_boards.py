@@ -72,7 +72,8 @@ BOARDS = {
                      if k.name == functions.FUNCTIONS["sigmoid"])),
     **dict.fromkeys(("mps2-an385", "raspberry-pi-pico"),
                     tuple(k for k in dsp_pairs.MICRO_KERNELS
-                          if k.header == "multiply_pairs.h" and "f32" not in k.name)),
+                          if k.header in ("multiply_pairs.h", "depthwise_windows.h")
+                          and "f32" not in k.name)),
 }  # fmt: skip
 HEADERS = list(dict.fromkeys((k.header, board) for board, ks in BOARDS.items() for k in ks))
 NAMES = [f"{header}-{board}" for header, board in HEADERS]

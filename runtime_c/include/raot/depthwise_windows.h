@@ -89,14 +89,15 @@ RAOT_WIDEN_WINDOW(2)
 #undef RAOT_WIDEN_WINDOW
 /* clang-format on */
 
+#if defined(RAOT_DSP) || defined(RAOT_ASM_THUMB) || defined(RAOT_ASM_THUMB_1)
+/* clang-format off */
+/* One pair of a line of a window, at four positions. */
 #if defined(RAOT_DSP)
 static inline int16x2_t raot_window_pair(const int16_t *from)
 {
     return (int16x2_t)raot_dsp_load(from);
 }
 
-/* clang-format off */
-/* One pair of a line of a window, at four positions. */
 #define RAOT_WINDOW_BEGIN_1 int16x2_t pair = raot_window_pair(x);
 #define RAOT_WINDOW_STEP_1 \
     { \
@@ -122,6 +123,30 @@ static inline int16x2_t raot_window_pair(const int16_t *from)
         x += 2; \
         weights += 2; \
     }
+#else
+#define RAOT_WINDOW_DOT(SUM, X, W) \
+    SUM = (int32_t)((uint32_t)SUM + (uint32_t)((X)[0] * (W)[0]) + (uint32_t)((X)[1] * (W)[1]));
+#define RAOT_WINDOW_BEGIN_1
+#define RAOT_WINDOW_STEP_1 \
+    { \
+        RAOT_WINDOW_DOT(a, x, weights) \
+        RAOT_WINDOW_DOT(b, x, weights + 2) \
+        RAOT_WINDOW_DOT(c, x + 2, weights) \
+        RAOT_WINDOW_DOT(d, x + 2, weights + 2) \
+        x += 2; \
+        weights += 4; \
+    }
+#define RAOT_WINDOW_BEGIN_2
+#define RAOT_WINDOW_STEP_2 \
+    { \
+        RAOT_WINDOW_DOT(a, x, weights) \
+        RAOT_WINDOW_DOT(b, x + 2 * apart, weights) \
+        RAOT_WINDOW_DOT(c, x + 4 * apart, weights) \
+        RAOT_WINDOW_DOT(d, x + 6 * apart, weights) \
+        x += 2; \
+        weights += 2; \
+    }
+#endif
 /* Sums of four positions; lines of a window are `line` elements apart. */
 #define RAOT_WINDOW_TILE(STRIDE) \
     static inline __attribute__((always_inline)) void raot_window_tile_##STRIDE( \
