@@ -165,11 +165,15 @@ def _leaky_relu(node: Node) -> Results:
         return node.emit("leaky_relu", x, alpha=alpha)
     (x_scale, x_zero), (y_scale, y_zero) = node.singles(0)
     slope = float(np.float32(x_scale) * np.float32(alpha) / np.float32(y_scale))
+    scales = (_ratio(x_scale, y_scale), abs(slope))
     if x.type.dtype in BYTES:
         quantized = _codes_of(x.type.dtype) - x_zero
-        steps = [rescaled_code(quantized, s) for s in (_ratio(x_scale, y_scale), slope)]
-        return _table(node, x, np.where(quantized >= 0, *steps) + y_zero)
-    above, below = (scaled(node, x, x_zero, s) for s in (_ratio(x_scale, y_scale), slope))
+        kept, sloped = (rescaled_code(quantized, scale) for scale in scales)
+        steps = np.where(quantized >= 0, kept, -sloped if slope < 0 else sloped)
+        return _table(node, x, steps + y_zero)
+    above, below = (scaled(node, x, x_zero, scale) for scale in scales)
+    if slope < 0:  # The kernel negates what it rounded.
+        below = node.emit("neg", below)
     negative = node.emit("less", x, node.scalar(x_zero, x.type.dtype))
     return coded(node, node.emit("where", negative, below, above))
 
@@ -228,7 +232,10 @@ def _half_clip(x: Array) -> Array:
 
 
 def _divided(x: Array, places: int) -> Array:
-    """Halves away from 0."""
+    """Halves away from 0. The kernel masks what it drops with 16 bits; where more are dropped, the
+    mask is -1 and it rounds each number away from 0, and 0 up."""
+    if places > 15:
+        return np.where(x < 0, -1, 1)
     return np.asarray(np.sign(x) * ((np.abs(x) + ((1 << places) >> 1)) >> places))
 
 

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole tables of quantized operators against the reference kernels, for many scales.
+
+One model has an operator, with inputs and a result of its own, for each choice of scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.frontends.tflite_models import Maker, check_model
+
+Quantization = tuple[float, int]
+MANY = 60
+
+
+def every(dtype: Any) -> NDArray[Any]:
+    """Each byte once; of i16 both ends, the middle, and others."""
+    info = np.iinfo(dtype)
+    if info.bits == 8:
+        return np.arange(info.min, info.max + 1).astype(dtype)
+    edges = np.concatenate([np.arange(k, k + 128) for k in (info.min, -64, info.max - 127)])
+    return np.concatenate(
+        [edges, np.random.default_rng(1).integers(info.min, info.max, 1664)]
+    ).astype(dtype)
+
+
+def zero_of(rng: np.random.Generator, dtype: Any) -> int:
+    info = np.iinfo(dtype)
+    return 0 if info.bits == 16 else int(rng.integers(info.min, info.max + 1))
+
+
+def check_tables(
+    name: str,
+    dtype: Any,
+    choices: Sequence[tuple[Quantization, ...]],
+    table: str = "",
+    to: Any = None,
+    options: Sequence[dict[str, Any]] = ({},),
+    version: int = 2,
+) -> None:
+    """The last of each choice is of the result. A second input meets the first in another order."""
+    maker, inputs, results, arrays = Maker(), [], [], []
+    for index, choice in enumerate(choices):
+        numbers = []
+        for place, (scale, zero) in enumerate(choice[:-1]):
+            array = every(dtype)
+            if place:
+                array = np.random.default_rng(index).permutation(array)
+            numbers.append(maker.tensor(array.shape, dtype, scale, zero))
+            arrays.append(array)
+        inputs += numbers
+        results.append(maker.tensor(every(dtype).shape, to or dtype, *choice[-1]))
+        maker.operator(
+            name, numbers, results[-1:], table, version=version, **options[index % len(options)]
+        )
+    check_model(maker.build(inputs, results), arrays)
+
+
+def near(rng: np.random.Generator, dtype: Any, low: float, high: float) -> Sequence[Any]:
+    """A result's scale is that of the input times 2^low to 2^high."""
+    scales = 2.0 ** rng.uniform(-9, -3, MANY)
+    ratios = 2.0 ** rng.uniform(low, high, MANY)
+    return [
+        ((scale, zero_of(rng, dtype)), (scale * ratio, zero_of(rng, dtype)))
+        for scale, ratio in zip(scales, ratios, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+def test_leaky_relu_negates_what_it_rounded(dtype: Any) -> None:
+    """Of a negative alpha: halves are rounded before its sign is applied."""
+    rng = np.random.default_rng(5)
+    choices = [
+        ((scale, zero_of(rng, dtype)), (scale * 2.0 ** rng.integers(-1, 3), zero_of(rng, dtype)))
+        for scale in rng.uniform(0.002, 0.1, MANY)
+    ]
+    options = [{"alpha": alpha} for alpha in (-0.5, -0.25, -1.5, -0.3, 0.5, -1.0, 0.3)]
+    check_tables("LEAKY_RELU", dtype, choices, "LeakyReluOptions", options=options)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("ratio", [(-0.5, 4.0), (7.0, 20.0)])
+def test_hard_swish(dtype: Any, ratio: tuple[float, float]) -> None:
+    """Into coarse scales, the kernel drops more bits than its mask has."""
+    rng = np.random.default_rng(6)
+    check_tables("HARD_SWISH", dtype, near(rng, dtype, *ratio), "HardSwishOptions", version=1)
