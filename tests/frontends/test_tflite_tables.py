@@ -90,3 +90,38 @@ def test_hard_swish(dtype: Any, ratio: tuple[float, float]) -> None:
     """Into coarse scales, the kernel drops more bits than its mask has."""
     rng = np.random.default_rng(6)
     check_tables("HARD_SWISH", dtype, near(rng, dtype, *ratio), "HardSwishOptions", version=1)
+
+
+def pairs(rng: np.random.Generator, dtype: Any, low: float, high: float) -> Sequence[Any]:
+    """Two inputs; the result's scale is that of their product times 2^low to 2^high. For every
+    other one that is a whole power, so that middles between results occur."""
+    found = []
+    for index, exponent in enumerate(rng.uniform(low, high, MANY)):
+        a, b = 2.0 ** rng.uniform(-9, -1, 2)
+        scales = (a, b, a * b * 2.0 ** (round(exponent) if index % 2 else exponent))
+        found.append(tuple((scale, zero_of(rng, dtype)) for scale in scales))
+    return found
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+def test_mul_rounds_its_scale_to_f32(dtype: Any) -> None:
+    rng = np.random.default_rng(7)
+    bits = np.iinfo(dtype).bits
+    check_tables("MUL", dtype, pairs(rng, dtype, bits - 6, bits + 2), "MulOptions")
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_prelu_rounds_its_scales_to_f32(dtype: Any) -> None:
+    rng = np.random.default_rng(9)
+    check_tables("PRELU", dtype, pairs(rng, dtype, 1, 9), version=1)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_gelu_by_tanh(dtype: Any) -> None:
+    """Results next to a middle between two quantized values are rounded step by step."""
+    rng = np.random.default_rng(10)
+    choices = [
+        ((2.0**scale, zero_of(rng, dtype)), (2.0 ** (scale + finer), zero_of(rng, dtype)))
+        for scale, finer in zip(rng.integers(-6, 1, MANY), rng.integers(-1, 3, MANY), strict=True)
+    ]
+    check_tables("GELU", dtype, choices, "GeluOptions", options=[{"approximate": True}], version=1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from relax_aot.frontends.refusals import Refused
 from relax_aot.frontends.tflite.activation import activated
 from relax_aot.frontends.tflite.context import Handler, Node, Results
-from relax_aot.frontends.tflite.fixed_point import code_limits, multiplier
+from relax_aot.frontends.tflite.fixed_point import code_limits, multiplier, ratio
 from relax_aot.frontends.tflite.movement import same_scale
 from relax_aot.frontends.tflite.rescaling import coded, is_coded, scaled, uncoded
 from relax_aot.ir.graph import Var
@@ -79,7 +79,7 @@ def _mul(node: Node) -> Results:
         return activated(node, node.emit("mul", a, b), node.activation())
     to = node.result_type()
     (a_scale, a_zero), (b_scale, b_zero), (y_scale, y_zero) = node.singles(0, 1)
-    factor, shift = multiplier(a_scale * b_scale / y_scale)
+    factor, shift = multiplier(ratio(a_scale, b_scale, to=y_scale))
     return node.emit(
         "fixed_mul", a, b, zeros=(a_zero, b_zero, y_zero), factor=factor, shift=shift,
         limits=code_limits(node.activation(), y_scale, y_zero, to),
@@ -195,11 +195,11 @@ def _prelu(node: Node) -> Results:
     if x.type.dtype not in (DType.I8, DType.U8):
         raise Refused(f"quantized {x.type.dtype.value} PRELU is not supported")
     (x_scale, x_zero), (a_scale, a_zero), (y_scale, _) = node.singles(0, 1)
-    above = scaled(node, x, x_zero, x_scale / y_scale)
+    above = scaled(node, x, x_zero, ratio(x_scale, to=y_scale))
     wide = node.emit("sub", node.cast(x, DType.I32), node.scalar(x_zero, DType.I32))
     factor = node.emit("sub", node.cast(slope, DType.I32), node.scalar(a_zero, DType.I32))
     product = node.emit("mul", wide, factor)
-    below = scaled(node, product, 0, x_scale * a_scale / y_scale)
+    below = scaled(node, product, 0, ratio(x_scale, a_scale, to=y_scale))
     negative = node.emit("less", wide, node.scalar(0, DType.I32))
     return coded(node, node.emit("where", negative, below, above))
 

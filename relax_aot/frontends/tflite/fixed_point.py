@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from math import floor, frexp
+from operator import mul
 
 import numpy as np
 
@@ -12,6 +14,12 @@ from relax_aot.frontends.tflite.activation import limits_of
 from relax_aot.frontends.tflite.model import Array
 from relax_aot.ir.types import DType
 from relax_aot.ops._fixed import np_divided, np_high_product, np_times
+
+
+def ratio(*scales: float, to: float) -> float:
+    """The product of scales in units of another, in f32 as most kernels work it out."""
+    with np.errstate(all="ignore"):
+        return float(reduce(mul, map(np.float32, scales)) / np.float32(to))
 
 
 def multiplier(scale: float) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from relax_aot.frontends.tflite.fixed_point import (
     code_limits,
     exponentials,
     multiplier,
+    ratio,
     rescaled_code,
     rounded_away,
 )
@@ -121,7 +122,10 @@ def _erf_gelu(x: Array) -> Array:
 
 
 def _tanh_gelu(x: Array) -> Array:
-    return np.asarray(0.5 * x * (1 + np.tanh(sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+    x = x.astype(np.float32)
+    near = np.float32(sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
+    tanh = np.tanh(near.astype(np.float64)).astype(np.float32)
+    return np.asarray(np.float32(0.5) * x * (np.float32(1) + tanh))
 
 
 # Fixed point
@@ -138,14 +142,9 @@ def _clamp(activation: str) -> Handler:
         limits = code_limits(activation, y_scale, y_zero, node.result_type())
         if (x_scale, x_zero) == (y_scale, y_zero):
             return node.emit("clip", x, *(node.scalar(end, x.type.dtype) for end in limits))
-        return _rescaled(node, x, x_zero, _ratio(x_scale, y_scale), limits)
+        return _rescaled(node, x, x_zero, ratio(x_scale, to=y_scale), limits)
 
     return handler
-
-
-def _ratio(x_scale: float, y_scale: float) -> float:
-    """The quotient of two scales in f32, as most kernels work it out."""
-    return float(np.float32(x_scale) / np.float32(y_scale))
 
 
 def _rescaled(
@@ -164,8 +163,8 @@ def _leaky_relu(node: Node) -> Results:
     if not is_coded(node, x):
         return node.emit("leaky_relu", x, alpha=alpha)
     (x_scale, x_zero), (y_scale, y_zero) = node.singles(0)
-    slope = float(np.float32(x_scale) * np.float32(alpha) / np.float32(y_scale))
-    scales = (_ratio(x_scale, y_scale), abs(slope))
+    slope = ratio(x_scale, alpha, to=y_scale)
+    scales = (ratio(x_scale, to=y_scale), abs(slope))
     if x.type.dtype in BYTES:
         quantized = _codes_of(x.type.dtype) - x_zero
         kept, sloped = (rescaled_code(quantized, scale) for scale in scales)
@@ -186,7 +185,7 @@ def _abs(node: Node) -> Results:
     wide = node.emit("sub", node.cast(x, DType.I32), node.scalar(x_zero, DType.I32))
     wide = node.emit("abs", wide)
     if x_scale != y_scale:
-        wide = scaled(node, wide, 0, _ratio(x_scale, y_scale))
+        wide = scaled(node, wide, 0, ratio(x_scale, to=y_scale))
     return coded(node, wide)
 
 
