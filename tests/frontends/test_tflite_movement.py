@@ -113,19 +113,39 @@ def test_elements_go_where_the_reference_kernel_puts_them(case: Case) -> None:
 
 @pytest.mark.parametrize("name", ["SLICE", "STRIDED_SLICE"])
 @pytest.mark.parametrize("size", [1, 4])
-def test_an_end_is_a_number_where_the_file_leaves_the_axis_open(name: str, size: int) -> None:
+@pytest.mark.parametrize("between", [False, True])
+def test_an_end_is_a_number_where_the_file_leaves_the_axis_open(
+    name: str, size: int, between: bool
+) -> None:
     """The file has some size there. Where it fixes the size and a bound opens it, the end means
-    the whole axis."""
+    the whole axis. A tensor `between` has the axis of the input, and no signature of its own."""
     x = np.arange(36, dtype=np.float32).reshape(2, 6, 3)
     for signature in ((2, -1, 3), None):
         maker = Maker()
-        given = maker.tensor((2, size, 3), signature=signature)
+        given = cut = maker.tensor((2, size, 3), signature=signature)
         result = maker.tensor((2, size, 3), signature=signature)
+        if between:
+            cut = maker.tensor((2, size, 3))
+            maker.operator("ABS", [given], [cut])
         lists = [[0, 0, 0], [2, size, 3], *([[1, 1, 1]] if name == "STRIDED_SLICE" else [])]
-        inputs = [given, *(maker.constant(np.array(one, np.int32)) for one in lists)]
+        inputs = [cut, *(maker.constant(np.array(one, np.int32)) for one in lists)]
         maker.operator(name, inputs, [result], f"{name.title().replace('_', '')}Options")
         model, bounds = maker.build([given], [result]), {"t0_1": (1, 8)}
         if signature:
             check_model(model, [x], bounds=bounds)
         else:
             np.testing.assert_array_equal(ours(rx.load(model, bounds=bounds), [x])[0], x)
+
+
+def test_a_slice_follows_a_constant_shape_that_follows_the_batch() -> None:
+    """The shape fixes the batch, though the input leaves it open."""
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    maker = Maker()
+    given = maker.tensor((1, 6), signature=(-1, 6))
+    formed, result = maker.tensor((1, 2, 3)), maker.tensor((1, 2, 2))
+    shape = maker.constant(np.array([1, 2, 3], np.int32))
+    maker.operator("RESHAPE", [given, shape], [formed])
+    ends = [maker.constant(np.array(one, np.int32)) for one in ([0, 0, 0], [1, 2, 2])]
+    maker.operator("SLICE", [formed, *ends], [result], "SliceOptions")
+    module = rx.load(maker.build([given], [result]), bounds={"t0_0": (1, 8)})
+    np.testing.assert_array_equal(ours(module, [x])[0], x.reshape(4, 2, 3)[:, :, :2])

@@ -38,6 +38,9 @@ class Scope:
     """Tensors that outlive a call, as they are when it begins."""
     kept: dict[int, Var] = field(default_factory=dict)
     """What they are when it ends."""
+    opened: frozenset[str] = frozenset()
+    """Symbols of sizes that the file fixes, in an input or in a constant shape, and the user made
+    dynamic."""
 
     def find(self, index: int) -> Var:
         if index in self.lost:

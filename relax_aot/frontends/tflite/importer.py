@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from relax_aot.frontends import ImportOptions, ModelError, UnsupportedError
@@ -44,6 +44,7 @@ class _Import(Import):
         axes = {name: self._axes(name, tensor) for name, tensor in self.inputs.items()}
         reasons = ((self._label(o), reason_against(o)) for o in self._needed())
         values = self._inputs(types, axes, outputs, reasons)
+        scope.opened = self._opened(values)
         scope.values |= {self.inputs[name].number: value for name, value in values.items()}
         for operator in self._needed():
             self._operator(operator)
@@ -97,6 +98,14 @@ class _Import(Import):
         return [
             "" if n < 0 or f"{name}_{axis}" in requested else n for axis, n in enumerate(open_)
         ]  # fmt: skip
+
+    def _opened(self, values: Mapping[str, Var]) -> frozenset[str]:
+        fixed, open_ = set[str](), set[str]()
+        for name, value in values.items():
+            tensor = self.inputs[name]
+            for n, size in zip(tensor.signature or tensor.shape, value.type.shape, strict=True):
+                (open_ if n < 0 else fixed).update(size.symbols)
+        return frozenset(fixed - open_)
 
     def _operator(self, operator: Operator) -> None:
         for index in operator.outputs:

@@ -127,12 +127,11 @@ def _strided_slice(node: Node) -> Results:
 
 
 def _is_whole(node: Node, end: Dim, axis: int) -> bool:
-    """The size that the file gives an axis means all of it, where only the user opened the axis:
-    an axis that the file leaves open has some size there, mostly 1."""
-    tensor, size = node.tensor(0), node.arg(0).type.shape[axis]
-    if tensor.signature and tensor.signature[axis] < 0:
-        return False
-    return end.is_constant and end.constant == tensor.shape[axis] and not size.is_constant
+    """The size that the file gives an axis means all of it, where the user opened a size that the
+    file fixes: an axis that the file leaves open has some size there, mostly 1."""
+    size = node.arg(0).type.shape[axis]
+    opened = bool(size.symbols) and size.symbols <= node.scope.opened
+    return opened and end.is_constant and end.constant == node.tensor(0).shape[axis]
 
 
 def _split(node: Node) -> Results:

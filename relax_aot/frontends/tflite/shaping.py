@@ -51,6 +51,7 @@ def _shape(node: Node, x: Var, requested: tuple[Dim, ...]) -> tuple[Dim, ...]:
     before = prod(node.tensor(0).shape)
     fixed = rest.is_constant and rest.constant == before
     if fixed and requested and before > 0 and not x.type.elements.is_constant:
+        node.scope.opened |= x.type.elements.symbols
         return (simplify(requested[0] * x.type.elements // before, bounds), *requested[1:])
     return requested
 
