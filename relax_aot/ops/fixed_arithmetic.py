@@ -4,7 +4,8 @@
 The real value is (value - zero) * scale; scales are integers (`_fixed.py`).
 
     fixed_add      both operands are brought to one scale with `left` more bits, added (or, with
-                   `sign` -1, subtracted), and brought to the scale of the result
+                   `sign` -1, subtracted), and brought to the scale of the result; a finer
+                   scale shifts sums to the left, which saturates
     fixed_rescale  values or sums less a zero point, with `left` more bits, times one scale, as i32
     fixed_mul      the product less the zero points, times one scale
 """
@@ -82,6 +83,12 @@ def _sum_type(attrs: Sum, x: TensorType, y: TensorType) -> TensorType:
     return _pair_type("fixed_add", x, y)
 
 
+def _most(attrs: Sum) -> int:
+    """A sum beyond it does not fit 32 bits where it is shifted to the left; its result is a limit
+    in any case."""
+    return (1 << (31 - max(attrs.shifts[2], 0))) - 1
+
+
 def _sum_lower(attrs: Sum, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) -> None:
     with k.loops(*z.shape) as at:
         parts = []
@@ -89,7 +96,10 @@ def _sum_lower(attrs: Sum, k: KernelBuilder, x: Buffer, y: Buffer, z: Buffer) ->
         for part, (zero, factor, shift) in zip((x, y), scales, strict=False):
             code = less(part[spread(at, part.shape)], zero)
             parts.append(k.local("part", I32, times(k, shifted(code, attrs.left), factor, shift)))
-        raw = binary("+" if attrs.sign > 0 else "-", parts[0], parts[1])
+        raw: Expr = binary("+" if attrs.sign > 0 else "-", parts[0], parts[1])
+        if attrs.shifts[2] > 0:
+            most = _most(attrs)
+            raw = apply("min", apply("max", raw, Lit(-most, I32)), Lit(most, I32))
         value = times(k, raw, attrs.factors[2], attrs.shifts[2])
         k.store(z[at], stored(value, attrs.zeros[2], attrs.limits, z.dtype))
 
@@ -100,7 +110,8 @@ def _sum_reference(attrs: Sum, x: Array, y: Array) -> Array:
         for part, zero in zip((x, y), attrs.zeros, strict=False)
     ]
     a, b = (np_times(p, f, s) for p, f, s in zip(wide, attrs.factors, attrs.shifts, strict=False))
-    total = np_times(a + attrs.sign * b, attrs.factors[2], attrs.shifts[2])
+    raw = np.clip(a + attrs.sign * b, -_most(attrs), _most(attrs))
+    total = np_times(raw, attrs.factors[2], attrs.shifts[2])
     return _stored(total, attrs.zeros[2], attrs.limits, x.dtype)
 
 
@@ -115,6 +126,7 @@ def _sum_samples(rng: np.random.Generator) -> list[Sample]:
         Sample((quantized(np.int8, 3, 50), quantized(np.int8, 3, 50)), attrs),
         Sample((quantized(np.int8, 3, 50), quantized(np.int8, 50)), {**attrs, "sign": -1}),
         Sample((quantized(np.uint8, 7), quantized(np.uint8)), {**attrs, "limits": (0, 255)}),
+        Sample((quantized(np.int8, 9), quantized(np.int8, 9)), {**attrs, "shifts": (-1, 0, 8)}),
         Sample(
             (quantized(np.int16, 40), quantized(np.int16, 40)), {**wide, "limits": (-32768, 32767)}
         ),

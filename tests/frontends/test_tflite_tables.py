@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.frontends.tflite_models import Maker, check_model
+import relax_aot as rx
+from relax_aot.frontends import ModelError
+from tests.frontends.tflite_models import Maker, check_model, ours
 
 Quantization = tuple[float, int]
 MANY = 60
@@ -125,3 +127,27 @@ def test_gelu_by_tanh(dtype: Any) -> None:
         for scale, finer in zip(rng.integers(-6, 1, MANY), rng.integers(-1, 3, MANY), strict=True)
     ]
     check_tables("GELU", dtype, choices, "GeluOptions", options=[{"approximate": True}], version=1)
+
+
+@pytest.mark.parametrize("fine", [26, 40])
+def test_differences_saturate_in_a_fine_scale(fine: int) -> None:
+    """LiteRT shifts by a negative number there, which C++ does not define."""
+    x, y = every(np.int8), np.roll(every(np.int8), 3)
+    maker = Maker()
+    inputs = [maker.tensor(x.shape, np.int8, 1.0, zero) for zero in (3, 3)]
+    result = maker.tensor(x.shape, np.int8, 2.0**-fine, 5)
+    maker.operator("SUB", inputs, [result], "SubOptions", version=2)
+    (found,) = ours(rx.load(maker.build(inputs, [result])), [x, x])
+    np.testing.assert_array_equal(found, np.full_like(x, 5))
+    (found,) = ours(rx.load(maker.build(inputs, [result])), [x, y])
+    exact = (x.astype(float) - y) * 2.0**fine + 5
+    np.testing.assert_array_equal(found, np.clip(exact, -128, 127).astype(np.int8))
+
+
+def test_a_ratio_of_scales_that_no_shift_expresses_is_an_error() -> None:
+    maker = Maker()
+    inputs = [maker.tensor((4,), np.int8, 1000.0) for _ in range(2)]
+    result = maker.tensor((4,), np.int8, 1e-30)
+    maker.operator("MUL", inputs, [result], "MulOptions", version=2)
+    with pytest.raises(ModelError, match="a scale is too fine"):
+        rx.load(maker.build(inputs, [result]))

@@ -58,10 +58,9 @@ def _sum_of_codes(node: Node, a: Var, b: Var, sign: int) -> Var:
         )
     left = LEFT[to]
     twice = 2 * max(a_scale, b_scale)
-    pairs = [
-        multiplier(scale)
-        for scale in (a_scale / twice, b_scale / twice, twice / ((1 << left) * y_scale))
-    ]
+    # From 2^16 on, all but 0 is a limit.
+    last = min(twice / ((1 << left) * y_scale), 2.0**16)
+    pairs = [multiplier(scale) for scale in (a_scale / twice, b_scale / twice, last)]
     return node.emit(
         "fixed_add", a, b, zeros=(a_zero, b_zero, y_zero),
         factors=tuple(factor for factor, _ in pairs), shifts=tuple(shift for _, shift in pairs),

@@ -10,6 +10,7 @@ from operator import mul
 
 import numpy as np
 
+from relax_aot.frontends import ModelError
 from relax_aot.frontends.tflite.activation import limits_of
 from relax_aot.frontends.tflite.model import Array
 from relax_aot.ir.types import DType
@@ -25,6 +26,8 @@ def ratio(*scales: float, to: float) -> float:
 def multiplier(scale: float) -> tuple[int, int]:
     """scale = multiplier * 2^(shift - 31), rounded; one too small to matter is 0
     (QuantizeMultiplier)."""
+    if scale >= 2.0**31:
+        raise ModelError("a scale is too fine for those that it is computed from")
     if scale == 0.0:
         return 0, 0
     fraction, shift = frexp(scale)
