@@ -93,7 +93,7 @@ def schedule(
     if target.device:
         return schedule_device(module, target, numerics, products)
     target = replace(target, lean=lean)
-    module = sums_from_zero.run(module)
+    module = sums_from_zero.run(module, target)
     if optimize != "size":
         module = phases.run(module, target)
     module = channels_last.run(module, target)
@@ -156,7 +156,7 @@ def schedule_device(
         target = replace(target, partial_sums=1)
     else:
         module = attention.run(module, target)
-    module = fma.run(fractions.plain(sums_from_zero.run(module)), target)
+    module = fma.run(fractions.plain(sums_from_zero.run(module, target)), target)
     module = place_parameters(without_unused_module(module), parameters_of(module))
     module = phases.run(module, target)
     module = byte_lines.run(channels_last.run(module, target), target)

@@ -11,12 +11,57 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relax_aot.ir.dims import ZERO, Dim
+from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Assign, Binary, For, Kernel, Stmt, walk
 from relax_aot.ir.rewrite import map_index_dims, map_statements
+from relax_aot.scheduling.targets import Target
+
+EXAMPLES = (
+    Example(
+        why="the first two taps lie in the padding",
+        before="""
+            symbol n in 1..99
+            kernel @conv(%x: i8[n, 8], %w: i8[5]) -> (%y: i32[n]) {
+              for i in 0..n {
+                local sum: i32 = 0:i32
+                for k in 2..5 {
+                  sum = (sum + (cast(%x[i, k - 2], i32, wrap) * cast(%w[k], i32, wrap)))
+                }
+                %y[i] = sum
+              }
+            }""",
+        after="""
+            kernel @conv(%x: i8[n, 8], %w: i8[5]) -> (%y: i32[n]) {
+              for i in 0..n {
+                local sum: i32 = 0:i32
+                for k in 0..3 {
+                  sum = (sum + (cast(%x[i, k], i32, wrap) * cast(%w[k + 2], i32, wrap)))
+                }
+                %y[i] = sum
+              }
+            }""",
+        target="dsp",
+    ),
+    Example(
+        why="no product is added",
+        before="""
+            symbol n in 1..99
+            kernel @sum(%x: i8[n, 8]) -> (%y: i32[n]) {
+              for i in 0..n {
+                local sum: i32 = 0:i32
+                for k in 2..5 {
+                  sum = (sum + cast(%x[i, k], i32, wrap))
+                }
+                %y[i] = sum
+              }
+            }""",
+        target="dsp",
+    ),
+)
 
 
-def run(module: Module) -> Module:
+def run(module: Module, _: Target) -> Module:
     return replace(module, kernels=tuple(map(_from_zero, module.kernels)))
 
 
