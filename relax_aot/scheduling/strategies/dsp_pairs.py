@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contractions of 8-bit weights for Arm's DSP extension, three positions and two channels at a
-time.
+time. Cores without it multiply the elements of pairs (pair_sums.h).
 
 Windows of up to twelve positions are gathered as pairs of 16-bit integers (`gather_pairs.h`).
 Windows of three adjacent columns overlap there. Weights stay bytes, and each block of them is read
