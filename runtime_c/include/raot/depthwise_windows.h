@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * depthwise_windows.h - convolutions of one channel by SMLAD, with windows of any size.
+ * depthwise_windows.h - convolutions of one channel with windows of any size, by SMLAD where the
+ * core has it.
  *
  * Lines of an image are 16-bit integers, of which two adjacent ones are a pair. A window of
- * `height` lines that are `dilation` apart has `count` pairs of weights in each line:
+ * `height` lines that are `dilation` apart has `count` pairs of weights in each line. The window at
+ * element p * stride of line r * line_step gives
  *
- *     sums[r * up(positions, 4) + p] = bias + the window at element p * stride of line r *
- * line_step
+ *     sums[r * up(positions, 4) + p] = bias + window
  *
  * With a stride of 1, windows at odd positions read the pairs of the position before, so they have
  * weights of their own, which are shifted by one. Sums wrap; those up to a multiple of four
  * positions are undefined.
  *
- *     raot_gather_lines_s8        lines of an image; element e is that of column left + e *
- * advance, and `zero` outside of the image raot_widen_window_1, _2     weights of 16 bits from
- * those of a channel, whose lines have `width` bytes, for one position or for two adjacent ones
- *     raot_depthwise_windows_1    windows that move by one element
- *     raot_depthwise_windows_2    windows that move by `apart` pairs
+ *     raot_gather_lines_s8       lines of an image; element e is that of column
+ *                                left + e * advance, and `zero` outside of the image
+ *     raot_widen_window_1, _2    weights of 16 bits from those of a channel, whose lines have
+ *                                `width` bytes, for one position or for two adjacent ones
+ *     raot_depthwise_windows_1   windows that move by one element
+ *     raot_depthwise_windows_2   windows that move by `apart` pairs
  */
 #ifndef RAOT_DEPTHWISE_WINDOWS_H
 #define RAOT_DEPTHWISE_WINDOWS_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multiply_pairs.h - integer contractions of 8-bit weights and 16-bit pairs by SMLAD.
+ * multiply_pairs.h - integer contractions of 8-bit weights and 16-bit pairs by SMLAD. Armv7-M
+ * multiplies the elements of pairs by MLA; other cores do so in pair_sums.h.
  *
  * Two channels and three output positions are computed together, up to twelve positions per call,
  * or 24 in the wide forms.
