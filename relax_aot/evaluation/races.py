@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 from typing import Any, overload
 
@@ -21,9 +22,23 @@ import numpy as np
 
 from relax_aot.evaluation.kernel_values import Memory
 
-Path = tuple[tuple[int, int, int], ...]
-"""For each parallel loop around an access, from the outside: the run of the loop, how many
-barriers the iteration has passed, and the iteration."""
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Of the path of an iteration, for each parallel loop from the outside."""
+
+    between: int
+    """A number of the outer levels, the run of the loop and how many barriers the iteration has
+    passed. No barrier orders two iterations with the same number."""
+    loop: int
+    iteration: int
+    both: tuple[int, int]
+
+
+Path = tuple[_Level, ...]
+Iterations = dict[int, tuple[int, int]]
+"""Of the accesses of one kind, for each `between` two iterations, which are equal if there is one:
+any iteration differs from one of two."""
 
 
 class RaceError(AssertionError):
@@ -32,11 +47,11 @@ class RaceError(AssertionError):
 
 @dataclass(slots=True)
 class _Accesses:
-    """Of one element, since `since`: a run of the outermost loop, and the barriers passed."""
+    """Of one element, since `since`, which is `between` of the outermost loop."""
 
-    since: tuple[int, int]
-    writes: dict[Path, None] = field(default_factory=dict)
-    reads: dict[Path, None] = field(default_factory=dict)
+    since: int
+    writes: Iterations = field(default_factory=dict)
+    reads: Iterations = field(default_factory=dict)
 
 
 @dataclass
@@ -47,6 +62,7 @@ class Races:
     path: Path = ()
     loops: list[str] = field(default_factory=list)
     """The description of each run of a loop."""
+    numbers: Iterator[int] = field(default_factory=count)
     shared: dict[int, Memory] = field(default_factory=dict)
 
     def tracked(self, name: str, memory: Memory) -> Memory:
@@ -63,14 +79,15 @@ class Races:
         self, title: str, axis: str, iterations: range, body: Callable[[int], Iterator[str]]
     ) -> Iterator[str]:
         """Run the iterations in random order; yields the axes of barriers of outer loops."""
-        number, depth, phase = len(self.loops), len(self.path), 0
+        number, depth = len(self.loops), len(self.path)
         self.loops.append(title)
         running = {at: body(at) for at in iterations}
         while running:
             outer = self.path[:depth]
+            between = next(self.numbers)
             arrived: dict[int, str] = {}
             for at in self.random.sample(list(running), len(running)):
-                self.path = (*outer, (number, phase, at))
+                self.path = (*outer, _Level(between, number, at, (at, at)))
                 axis_of_barrier = next(running[at], None)
                 if axis_of_barrier is not None:
                     arrived[at] = axis_of_barrier
@@ -78,33 +95,36 @@ class Races:
             if arrived and (len(arrived) < len(running) or len(set(arrived.values())) > 1):
                 raise RaceError(f"only some iterations of {title} arrive at a barrier")
             running = {at: running[at] for at in arrived}
-            phase += 1
-            for other in {*arrived.values()} - {axis}:
-                yield other
-                phase -= 1
+            yield from {*arrived.values()} - {axis}
 
     def record(self, memory: Tracked, at: int, *, writes: bool) -> None:
-        since = self.path[0][:2]
+        since = self.path[0].between
         found = memory.accesses.get(at)
         if found is None or found.since != since:
             found = memory.accesses[at] = _Accesses(since)
-        for verb, others in (("written", found.writes), ("read", found.reads)):
-            if verb == "written" or writes:
-                for other in others:
-                    self._compare(memory, at, other, verb, "written" if writes else "read")
-        (found.writes if writes else found.reads)[self.path] = None
+        now = "written" if writes else "read"
+        if found.writes:
+            self._compare(memory, at, found.writes, "written", now)
+        if writes and found.reads:
+            self._compare(memory, at, found.reads, "read", now)
+        known = found.writes if writes else found.reads
+        for level in self.path:
+            before = known.setdefault(level.between, level.both)
+            if before is not level.both and before[0] == before[1] != level.iteration:
+                known[level.between] = (before[0], level.iteration)
 
-    def _compare(self, memory: Tracked, at: int, other: Path, before: str, now: str) -> None:
-        for (loop, phase, one), (loop_now, phase_now, two) in zip(other, self.path, strict=False):
-            if (loop, phase, one) == (loop_now, phase_now, two):
-                continue
-            if (loop, phase) == (loop_now, phase_now):
+    def _compare(self, memory: Tracked, at: int, others: Iterations, before: str, now: str) -> None:
+        for level in self.path:
+            both = others.get(level.between)
+            if both is None:
+                return
+            if level.both != both:
                 index = [int(i) for i in np.unravel_index(at, memory.shape)] if memory.shape else []
+                other = both[0] if both[0] != level.iteration else both[1]
                 raise RaceError(
-                    f"{memory.name}{index} is {before} by iteration {one} and {now} by iteration"
-                    f" {two} of {self.loops[loop]}, without a barrier between"
+                    f"{memory.name}{index} is {before} by iteration {other} and {now} by iteration"
+                    f" {level.iteration} of {self.loops[level.loop]}, without a barrier between"
                 )
-            return
 
 
 class Tracked(MutableSequence[Any]):
