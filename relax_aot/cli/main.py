@@ -37,7 +37,7 @@ from relax_aot.cli.parameters import (
     json_option,
 )
 from relax_aot.cli.perplexity import perplexity
-from relax_aot.cli.types import BOARD, FILES
+from relax_aot.cli.types import BOARD, FILES, FINITE
 from relax_aot.errors import RelaxAotError
 from relax_aot.project.packaging import NAMES as PACKAGES
 from relax_aot.version import VERSION
@@ -150,8 +150,8 @@ def compile_command(
     metavar="onnxruntime|numpy|litert|torch|FILE.npz",
     help="Reference for the comparison.  [default: onnxruntime for .onnx, otherwise numpy]",
 )
-@click.option("--rtol", type=float, help="Relative tolerance.  [default: the error model]")
-@click.option("--atol", type=float, help="Absolute tolerance.  [default: the error model]")
+@click.option("--rtol", type=FINITE, help="Relative tolerance.  [default: the error model]")
+@click.option("--atol", type=FINITE, help="Absolute tolerance.  [default: the error model]")
 @click.option(
     "--labels",
     type=FILES,
@@ -308,7 +308,7 @@ def report(
 @click.argument("model", type=FILES, nargs=-1, required=True, callback=one_model)
 @click.option("-o", "output", type=FILES, metavar="DIR", help="Output folder of the C project.")
 @board_option("host")
-@click.option("--seconds", type=float, help="Time limit in seconds.  [default: none]")
+@click.option("--seconds", type=FINITE, help="Time limit in seconds.  [default: none]")
 @common
 def prove(model: str, output: str | None, board: str, seconds: float | None, **chosen: Any) -> None:
     """Prove the absence of undefined behavior in the C of MODEL.

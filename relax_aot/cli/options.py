@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -154,9 +153,6 @@ def tolerance_of(rtol: float | None, atol: float | None) -> Tolerance | None:
     """Return the tolerance of --rtol and --atol, or None for the error model."""
     if rtol is None and atol is None:
         return None
-    for name, given in (("rtol", rtol), ("atol", atol)):
-        if given is not None and not 0 <= given < inf:
-            raise UsageError(f"--{name} {given}: expected a finite number of at least 0")
     usual = Tolerance()
     return Tolerance(usual.rtol if rtol is None else rtol, usual.atol if atol is None else atol)
 

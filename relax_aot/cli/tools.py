@@ -10,7 +10,7 @@ import click
 
 from relax_aot.cli.output import DIFFERENT, write_json
 from relax_aot.cli.parameters import json_option
-from relax_aot.cli.types import BOARD, FILES
+from relax_aot.cli.types import BOARD, FILES, FINITE
 
 
 @click.command()
@@ -89,13 +89,13 @@ def ops(source_format: str, markdown: bool) -> None:
 @click.argument("table", type=FILES)
 @click.option(
     "--capacity",
-    type=int,
+    type=click.IntRange(min=0),
     help="Accept any plan of at most this many bytes. Exit code 1 if none is found.",
 )
 @click.option(
     "--time",
     "seconds",
-    type=float,
+    type=FINITE,
     help="Time limit of the search in seconds.  [default: a fixed amount of work]",
 )
 @click.option("-o", "output", type=FILES, metavar="OUT.csv", help="Output table with offsets.")

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameter types with shell completion for boards and files."""
+"""Parameter types: finite numbers, and boards and files with shell completion."""
 
 from __future__ import annotations
+
+from math import inf
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -36,4 +39,16 @@ class BoardName(Files):
         return found or super().shell_complete(ctx, param, incomplete)
 
 
-FILES, BOARD = Files(), BoardName()
+class FiniteNumber(click.types.FloatParamType):
+    """A finite number of at least 0: a time in seconds, or a tolerance."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not 0 <= number < inf:
+            self.fail(f"{value}: expected a finite number of at least 0", param, ctx)
+        return number
+
+
+FILES, BOARD, FINITE = Files(), BoardName(), FiniteNumber()

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from relax_aot.cli.main import cli
 from tests.cli.in_process import relax_aot
 from tests.conftest import ROOT
 
@@ -351,6 +353,21 @@ def test_plan_gives_offsets_that_do_not_overlap(tmp_path: Path) -> None:
 def test_a_bad_table_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text, encoding="latin-1")
     refused(relax_aot("plan", "t.csv", folder=tmp_path), 2, "t.csv")
+
+
+@pytest.mark.parametrize("given", [("--time", "-1"), ("--time", "nan"), ("--capacity", "-1")])
+def test_a_limit_of_a_plan_is_a_number_of_at_least_0(
+    given: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("id,lower,upper,size\na,0,3,4\n")
+    refused(relax_aot("plan", "t.csv", *given, folder=tmp_path), 2, given[0])
+
+
+def test_no_option_takes_any_float() -> None:
+    """Neither NaN, nor infinities, nor negative numbers."""
+    commands = [cli, *cli.commands.values()]
+    found = [p for command in commands for p in command.params if p.type is click.FLOAT]
+    assert found == []
 
 
 @pytest.mark.slow
