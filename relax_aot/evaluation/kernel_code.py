@@ -88,6 +88,8 @@ class _Expressions(ValueWriter):
                     low, high = target.limits
                     return f"max({low}, min({value}, {high}))"
                 return wrapped(value, target)
+            if source.is_narrow and target is DType.F32:
+                return value
             if source is DType.F32 and target is DType.F64:
                 return f"f64({value})"
             if source is DType.F64 and target is DType.F32:
