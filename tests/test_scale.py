@@ -91,6 +91,7 @@ def test_relations_between_minima_and_maxima_are_not_tried_in_every_order() -> N
     python_calls(lambda: prove_le(0, apart, bounds), most=300_000)
 
 
+@pytest.mark.long
 def test_a_proof_about_variables_up_to_maxima_is_given_up() -> None:
     t, p = Dim.of("t"), Dim.of("p")
     rows, bounds = cached_rows()

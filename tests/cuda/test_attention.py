@@ -153,7 +153,7 @@ def test_scores_are_those_of_the_model(form: str, blocks: Blocks, tmp_path: Path
         assert np.all(error <= 2.5 * 2.0**-11 * magnitude + 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_blocks_of_keys_before_a_window_are_left_out() -> None:
     """An infinite value among them would make results undefined."""
     kernel, given = device("window", Blocks(1, 1, 16)), feeds(33, 33, 0.3, 0.0)
@@ -189,8 +189,8 @@ func @main(%q: f16[2, 3, s, 24], %k: f16[2, n, 24], %v: f16[2, n, 16]) {
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("left", [None, 9])
+@pytest.mark.long
 def test_attention_of_floats_from_halves_uses_matrix_units(
     left: int | None, tmp_path: Path
 ) -> None:
@@ -263,7 +263,7 @@ func @main(%q: f16[2, 3, s, 24], %k: f16[2, 1, n, 24], %v: f16[2, 1, n, 16], %ma
 LOWEST = float(np.finfo(np.float32).min)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_softmax_of_floats_between_products_of_halves_uses_matrix_units(tmp_path: Path) -> None:
     """As models compute it that cast scores for their softmax, with masks of floats: the lowest one
     for all keys of a row, which are of one weight then, or -1e9 and twice that."""

@@ -144,6 +144,7 @@ def test_products_of_each_type_and_size(kind: str, tmp_path: Path) -> None:
     assert found.live == 0
 
 
+@pytest.mark.long
 def test_the_host_part_without_a_library_is_unchanged(tmp_path: Path, project: Project) -> None:
     plain = driver.compile_model(
         model("f32"), BOARD, Options(bounds=BOUNDS, emit="cuda-source", name="lt_f32")
@@ -156,6 +157,7 @@ def test_the_host_part_without_a_library_is_unchanged(tmp_path: Path, project: P
     assert project.plan.arena_bytes - plain.plan.arena_bytes in range(1, 2048)
 
 
+@pytest.mark.long
 def test_rounded_factors_are_asked_for(tmp_path: Path, project: Project) -> None:
     """CUBLAS_COMPUTE_32F_FAST_TF32 where the option allows it, else CUBLAS_COMPUTE_32F."""
     short = compiled(tmp_path, numerics="tf32", name="lt_short")
@@ -300,6 +302,7 @@ agraph (float[m, 32] x, float[32, 32] w) => (float[m, 32] y)
 """A product, a graph, a product."""
 
 
+@pytest.mark.long
 def test_runs_in_several_streams_wait_for_each_other(tmp_path: Path) -> None:
     (tmp_path / "all.toml").write_text(TABLE.format(absent="own"))
     options = Options(
@@ -333,6 +336,7 @@ agraph (float[m, 64] x, float[64, 64] w, int64[1] row) => (float[1, 64] z, float
 """)
 
 
+@pytest.mark.long
 def test_a_result_of_a_run_that_can_fail_is_no_output(tmp_path: Path) -> None:
     """The library does not know of a failure: it must not overwrite what a caller has."""
     (tmp_path / "all.toml").write_text(TABLE.format(absent="own"))
@@ -344,6 +348,7 @@ def test_a_result_of_a_run_that_can_fail_is_no_output(tmp_path: Path) -> None:
     assert re.findall(r"where cuBLASLt computes it: (\w+)", text) == ["p"]
 
 
+@pytest.mark.long
 def test_entries_share_the_library(tmp_path: Path) -> None:
     (tmp_path / "all.toml").write_text(TABLE.format(absent="own"))
     models = {"one": model("f32"), "two": model("f32")}
@@ -378,6 +383,7 @@ def test_where_the_library_is_refused(board: str) -> None:
         driver.compile_model(model("f32"), board, options)
 
 
+@pytest.mark.long
 def test_small_products_are_left_to_kernels() -> None:
     """By the table that comes with the compiler."""
     options = Options(bounds=BOUNDS, libraries=("cublaslt",), emit="cuda-source", name="few")

@@ -59,9 +59,8 @@ def test_sums_on_a_xavier_are_exact(kind: str) -> None:
     found.close()
 
 
-@pytest.mark.parametrize(
-    "board", ["jetson-xavier", pytest.param("jetson-orin-nano", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("board", ["jetson-xavier", "jetson-orin-nano"])
 def test_bytes_that_are_inputs_are_transposed_before(board: str) -> None:
     """And their lines are added for zero points, at any lengths: the lowest, odd and highest."""
     text = """
@@ -87,9 +86,8 @@ def test_bytes_that_are_inputs_are_transposed_before(board: str) -> None:
 
 @needs_compilers
 @needs_disassembler
-@pytest.mark.parametrize(
-    "text", [ZEROS, *(pytest.param(t, marks=pytest.mark.long) for t in (BYTES, BYTE_WINDOWS))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("text", [ZEROS, BYTES, BYTE_WINDOWS])
 def test_most_instructions_are_products(text: str) -> None:
     """The tool reads no code for sm_72, so that its registers alone are checked."""
     _, device, bounds = device_form(text, byte_product, target=cuda_dp4a.TARGET)

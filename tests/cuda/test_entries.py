@@ -62,6 +62,7 @@ def test_entries_share_what_is_equal(project: rx.EntriesProject) -> None:
     assert twice.files["llm.cu"].count(b"__global__") == once.files["llm.cu"].count(b"__global__")
 
 
+@pytest.mark.long
 def test_a_prompt_and_tokens_fill_one_cache() -> None:
     models = {"prefill": attention("s"), "decode": attention(1)}
     project = rx.compile(

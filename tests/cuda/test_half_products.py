@@ -227,8 +227,8 @@ PARTS = {
 """The length of a sum: the number of columns, and each m."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("axes", ["j, k", "k, j"])
+@pytest.mark.long
 def test_sums_of_any_number_of_parts(axes: str, tmp_path: Path) -> None:
     """Known and dynamic, of one to five or of nine to eleven parts, of which the last one is whole
     or not, in small tiles and in large ones; of columns that end within a vector."""

@@ -189,7 +189,7 @@ def built(folder: Path, build: Path, *settings: str, **environment: str) -> None
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_project_in_source_is_built_by_the_nvcc_of_the_machine(tmp_path: Path) -> None:
     folder = compiled("jetson-nano", "cuda-source").write(tmp_path / "project")
     nvcc = tmp_path / "cuda" / "bin" / "nvcc"

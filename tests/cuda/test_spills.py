@@ -132,7 +132,7 @@ def test_convolutions_of_any_form_spill_nothing(
         assert spilled(text, "net", cuda.sm, toolkit) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_blocks_of_one_warp_that_spill_have_more_registers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -325,9 +325,9 @@ def test_windows_without_padding_spill_nothing() -> None:
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("filters", [8, 16])
 @pytest.mark.parametrize("channels", [32, 48, 64])
+@pytest.mark.long
 def test_points_of_few_filters_spill_nothing(channels: int, filters: int) -> None:
     device, bounds = alone(points(channels, filters))
     source = device_source("model", [device], bounds)

@@ -100,12 +100,14 @@ def test_factors_are_rounded_and_sums_are_not(transposed: bool) -> None:
     found.close()
 
 
+@pytest.mark.long
 def test_without_the_option_nothing_is_rounded() -> None:
     project = compiled(transposed=False, numerics="blocked")
     assert b"tf32.tf32" not in project.files["blocked0.cu"]
     assert b"tf32.tf32" in compiled(transposed=False).files["tf320.cu"]
 
 
+@pytest.mark.long
 def test_verification_knows_of_the_rounding() -> None:
     """The bounds of the option hold, those of plain floats do not."""
     short = compiled(transposed=True)

@@ -108,6 +108,7 @@ def test_a_failed_run_brings_the_rows_back(*, other: bool) -> None:
 
 @needs_compilers
 @pytest.mark.parametrize(("sm", "major"), [(87, 11), (87, 12), (90, 13)])
+@pytest.mark.long
 def test_the_kernel_that_moves_rows_compiles(sm: int, major: int) -> None:
     project = compiled(5, "s", 3, **GPU)
     text = project.files["att.cu"].decode()

@@ -99,7 +99,7 @@ def test_the_op_passes_its_samples_as_c(folder: Path) -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_board_runs_the_model(folder: Path) -> None:
     script = (folder / "use.py").read_text() + (
         'board = rx.compile(model, bounds={"n": 16}, board="my-m4", libraries=["scale"])\n'

@@ -176,7 +176,7 @@ func @main(%x: f32[n, 0], %y: f32[n, 0]) {
     assert not any("int32_t n" in parameters for parameters in signatures)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_equal_kernels_share_a_function_also_beside_others_of_the_same_form() -> None:
     """Two products of a layer differ by their depth; those of several layers are equal."""
     options = driver.Options(bounds={"n": (1, 9), "batch": (1, 2)})

@@ -154,7 +154,7 @@ def test_600_appends_on_a_board(board: str) -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.slow
+@pytest.mark.long
 def test_entries_on_a_cortex_m4() -> None:
     sources = {"prefill": attention("s"), "decode": attention(1)}
     bounds = {"m": 12, "s": 9}

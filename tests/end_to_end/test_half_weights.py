@@ -84,6 +84,7 @@ def test_weights_take_two_bytes(board: str, kind: str) -> None:
     "board",
     ["mps2-an386", *(pytest.param(f"mps{n}", marks=pytest.mark.slow) for n in BOARDS)],
 )
+@pytest.mark.long
 def test_filters_take_two_bytes(board: str) -> None:
     bounds = {"n": (1, 14)}
     made = driver.compile_model(half_weights(), board, driver.Options(bounds=bounds))
@@ -96,8 +97,8 @@ def test_filters_take_two_bytes(board: str) -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.slow
 @pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
+@pytest.mark.long
 def test_values_of_half_precision_take_about_as_long_as_floats(board: str) -> None:
     counts: dict[str, int] = {}
     for kind, dtype, near in (("float", np.float32, 1e-5), ("float16", np.float16, 2e-2)):

@@ -361,7 +361,7 @@ def test_threads_share_the_loops_of_layers(monkeypatch: pytest.MonkeyPatch) -> N
         assert with_three(x=x)["y"].tobytes() == alone(x=x)["y"].tobytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_entries_have_layers_of_their_own() -> None:
     models = {"one": stacked(local_functions=False), "two": stacked(local_functions=True)}
     built = rx.compile(models, name="m", bounds=N["bounds"])

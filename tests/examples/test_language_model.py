@@ -59,8 +59,8 @@ def test_the_model_has_the_size_that_its_readme_states() -> None:
     assert f"{MODEL.stat().st_size / 1000:.0f} kB" in readme
 
 
-@pytest.mark.slow
 @pytest.mark.qemu
+@pytest.mark.long
 def test_a_cortex_m7_writes_the_text_of_the_host(tmp_path: Path) -> None:
     need("arm-none-eabi-gcc", "qemu-system-arm", "make")
     prompt, flags = "read_text(path)", "-DMAX_TOKENS=12 -Wall -Wextra -Werror"

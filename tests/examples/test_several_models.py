@@ -64,7 +64,7 @@ def run(program: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([program], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_three_models_share_the_greatest_arena(several: Path) -> None:
     done = run(build(several, EXAMPLE / "main.c", "run", "-O2", *STRICT))
     assert done.returncode == 0, done.stdout

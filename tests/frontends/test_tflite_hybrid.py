@@ -190,8 +190,8 @@ def test_networks_on_boards(board: str) -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.slow
 @pytest.mark.parametrize("board", ["nucleo-l4r5zi", "mps2-an386", "mps3-an547"])
+@pytest.mark.long
 def test_a_keyword_network_is_no_slower_than_its_float_form(board: str) -> None:
     """By instructions and by estimated cycles."""
     given = np.random.default_rng(1).normal(size=(1, 49, 10, 1)).astype(np.float32)

@@ -14,7 +14,7 @@ from relax_aot.ops import deduce
 from tests.fuzz.chain_modules import random_chain
 from tests.fuzz.chains import faults
 
-GATE, IN_C, LONG, BLOCK = 24, 4, 20_000, 500
+GATE, IN_C, LONG, BLOCK = 12, 2, 20_000, 500
 
 
 @pytest.mark.slow

@@ -206,7 +206,7 @@ def test_c_with_an_offset_of_zero_is_wrong() -> None:
     assert seen >= 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_c_without_the_check_of_a_bound_is_seen() -> None:
     """A size above its bound is refused; without the check it is not."""
     project = compiled(ladder(), "ladder")

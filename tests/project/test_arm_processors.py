@@ -111,6 +111,7 @@ def test_each_processor_computes_the_same(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, values()[1]), processor
 
 
+@pytest.mark.long
 def test_the_choice_follows_what_linux_says(tmp_path: Path) -> None:
     """A processor without SDOT that is said to have it."""
     program = built(tmp_path, main=MAIN + FORCED, flags="")

@@ -136,8 +136,8 @@ def build_with_cmake(folder: Path, listing: str, *arguments: str) -> None:
     run(folder / "b" / "app", folder=folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("language", ["C", "CXX"])
+@pytest.mark.long
 def test_the_flat_folder_installs_and_is_found_as_a_package(language: str, tmp_path: Path) -> None:
     project().write(tmp_path / "flat")
     prefix = tmp_path / "installed"

@@ -117,8 +117,8 @@ def names(library: Path) -> set[str]:
     return {line.split()[-1] for line in done.stdout.splitlines() if " T " in line}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["any", "avx2", "avx512"])
+@pytest.mark.long
 def test_each_kind_of_processor_computes_the_same(kind: str, tmp_path: Path) -> None:
     """The test while running is replaced, so that each kind has its turn on one machine."""
     options = next((one.options for one in X86_64.kinds if one.name == kind), ())
@@ -196,8 +196,8 @@ def test_products_of_bytes_need_no_avx512(tmp_path: Path) -> None:
     assert "zmm" not in shown.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("-DRAOT_AVXVNNI=OFF",)], ids=["known", "unknown"])
+@pytest.mark.long
 def test_bytes_without_avx512_are_those_of_onnx_runtime(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:

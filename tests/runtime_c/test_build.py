@@ -40,6 +40,7 @@ def test_on_this_machine(compiler: str, tmp_path: Path) -> None:
     ("target", "compiler"),
     [("aarch64-linux", "aarch64-linux-gnu-gcc"), ("armhf-linux", "arm-linux-gnueabihf-gcc")],
 )
+@pytest.mark.long
 def test_under_emulation(target: str, compiler: str, tmp_path: Path) -> None:
     need("cmake")
     need(compiler)

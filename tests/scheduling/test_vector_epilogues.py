@@ -132,8 +132,8 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("target", "activation"), CASES)
+@pytest.mark.long
 def test_activations_are_computed_in_vectors(target: str, activation: str, tmp_path: Path) -> None:
     board, tools, flags = TARGETS[target]
     if not all(shutil.which(f"{tools}{tool}") for tool in ("gcc", "objdump")):

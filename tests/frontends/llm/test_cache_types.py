@@ -113,7 +113,7 @@ def test_the_c_computes_the_logits(name: str, kind: str) -> None:
     assert host.length("m") == CONTEXT
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_memory() -> None:
     """Caches have so many bytes, and a decode step needs no more arena for them."""
     model, plain = MODELS["tied"], compiled("tied", "f32")
@@ -156,10 +156,8 @@ def test_a_prefix_and_proposals() -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["int8", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("f16", "int16x8"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["int8", "f16", "int16x8"])
 def test_on_a_board(kind: str) -> None:
     if shutil.which("qemu-system-arm") is None:
         pytest.skip("qemu-system-arm is not installed")

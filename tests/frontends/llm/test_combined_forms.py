@@ -91,12 +91,11 @@ def test_a_prefix_is_not_read(
         assert continued[1] < 0.7 * continued[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("prefix", "kind"),
-    [(SIZE, "int8"), *(pytest.param(*one, marks=pytest.mark.long)
-                       for one in ((3, "int8"), (SIZE, "f16"), (SIZE, "f32"), (33, "int8")))],
-)  # fmt: skip
+    [(SIZE, "int8"), (3, "int8"), (SIZE, "f16"), (SIZE, "f32"), (33, "int8")],
+)
 def test_a_prefix_in_caches_of_windows(prefix: int, kind: str, tmp_path: Path) -> None:
     """The bits behind the prefix are those behind a prefill of it, and of a window that dropped its
     first tokens."""

@@ -85,7 +85,7 @@ def test_a_text_fills_the_context(alone: Generator, drafted: tuple[str, Generato
     assert answers[0] == answers[1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_entries_of_both_models(tmp_path: Path) -> None:
     """They share neither caches nor weights, whose names are equal."""
     paths = [model.write(tmp_path / name) for name, model in (("a", LARGE), ("b", SMALL))]

@@ -52,7 +52,7 @@ def bits_are_those_of_all_rows(folder: Path, options: tuple[tuple[str, Any], ...
             assert found[0] == found[1], (first, count)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_bits(folder: Path) -> None:
     bits_are_those_of_all_rows(folder)
 

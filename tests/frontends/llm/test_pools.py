@@ -144,7 +144,7 @@ def test_on_a_board() -> None:
         np.testing.assert_allclose(run.outputs["logits"], wanted[place], 1e-4, 1e-5 * scale)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_writes_a_header(tmp_path: Path) -> None:
     folder = MODELS["tied"].write(tmp_path / "tiny")
     done = relax_aot("llm", folder, "--context", "32", "--pool", "96", "-o", tmp_path / "out",

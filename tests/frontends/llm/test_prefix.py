@@ -81,7 +81,7 @@ def test_bits_with_options(folder: Path, options: dict[str, Any]) -> None:
     bits_are_those_of_a_prefill(folder, 9, **options)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_memory(folder: Path) -> None:
     """The keys and values are constants, and the state is as large as before."""
     fixed, plain, model = compiled(folder, 27), compiled(folder, 0), Llama()

@@ -53,7 +53,7 @@ def test_bits_with_options(options: dict[str, Any], tmp_path: Path) -> None:
     rows_are_those_of_decode(hosted(tmp_path, tuple(options.items())))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_proposals_without_room_change_nothing(tmp_path: Path) -> None:
     host = hosted(tmp_path)
     for start in range(0, CONTEXT, 8):
