@@ -80,6 +80,8 @@ class Scope:
     plain_shifts: bool = False
     """Shifts by fewer bits than a type has are those of C: all to the right, and of 32 bits to the
     left."""
+    quotients: bool = False
+    """Floats are divided by raot_quotientf, which calls no function."""
     lets: Mapping[Dim, str] = field(default_factory=dict)
     """C names of the values that have one, so that an index is checked and used by one name."""
 
@@ -336,6 +338,13 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
         return f"{texts[0]} {op} {texts[1]}", _PRECEDENCE[op]
     dtype = expr.left.dtype
     if dtype.is_float or (op in EXACT and dtype in _PLAIN and exact(expr, scope.known)):
+        if (
+            op == "/"
+            and scope.quotients
+            and computed(dtype) is DType.F32
+            and not _is_power(expr.right)
+        ):
+            return f"raot_quotientf({expr_c(expr.left, scope)}, {expr_c(expr.right, scope)})", ATOM
         binds = _PRECEDENCE[op]
         left = operand(expr.left, scope, binds)
         return f"{left} {op} {operand(expr.right, scope, binds + 1)}", binds
@@ -349,6 +358,11 @@ def _binary(expr: Binary, scope: Scope) -> tuple[str, int]:
             shifted = within(*_expr(_unwidened(expr.left), scope), UNARY)
             return f"(int32_t)((uint32_t){shifted} << {bits})", UNARY
     return f"raot_{_INTEGER_HELPERS[op]}_{dtype.value}({left}, {right})", ATOM
+
+
+def _is_power(expr: Expr) -> bool:
+    """A power of two, by which compilers multiply."""
+    return isinstance(expr, Lit) and abs(math.frexp(expr.value)[0]) == 0.5
 
 
 def _bits_shifted(expr: Binary, scope: Scope) -> str | None:

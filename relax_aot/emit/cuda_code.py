@@ -24,7 +24,7 @@ from relax_aot.ir.dims import Bounds, Dim, Max, Min
 from relax_aot.ir.loops import Barrier, Buffer, For, If, Kernel, Micro, Stmt, index_dims, walk
 from relax_aot.ir.types import C_TYPES
 from relax_aot.ir.value_ranges import Known
-from relax_aot.scheduling.devices.launches import shared_bytes
+from relax_aot.scheduling.devices.launches import array_registers, shared_bytes
 
 WORDS = (
     "frame", "condition", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize",
@@ -32,6 +32,8 @@ WORDS = (
 """Names that no variable of a kernel has."""
 _FAILURE = ("raot_fail(frame, RAOT_ERR_INDEX);", "return;")
 _STORAGE = {SHARED: "__shared__ __align__(16) "}
+_CROWDED = 32
+"""Registers for arrays of a thread, from which on a call spills them."""
 _LANE = "$lane"
 """The name of the lane in a scope; no variable of a kernel has it."""
 
@@ -262,6 +264,7 @@ def launch_body(
         else:
             printer.lines.add(1, line)
     known = Known.at_start(kernel, bounds)
-    scope = DeviceScope(dict(symbols), known, buffers, fixed=not symbols)
+    crowded = array_registers(kernel) >= _CROWDED
+    scope = DeviceScope(dict(symbols), known, buffers, fixed=not symbols, quotients=crowded)
     printer.body(kernel.body, scope, 1)
     return printer.lines.text()

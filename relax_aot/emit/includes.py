@@ -28,6 +28,7 @@ RUNTIME = {
     "narrow.h": rf"raot_(?:{_NARROW})_\w+|raot_(?:f32|i32)_to_(?:{_NARROW})\w*|RAOT_ROUND_",
     "place.h": r"raot_place\b",
     "profile.h": "RAOT_PROFILE",
+    "quotient.h": "raot_quotientf",
     "rows.h": "raot_(?:move|place)_rows",
     "team.h": r"raot_parallel|raot_team\w*",
     "weights.h": r"raot_weights_\w+",

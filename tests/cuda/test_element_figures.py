@@ -30,16 +30,23 @@ NAMES = (*VECTORS, "transposed", "softmax", "columns", "recurrence", "a whole te
 
 
 @cache
-def figures(name: str, chip: int) -> tuple[Figures, ...]:
-    """Of each launch."""
+def figures(name: str, chip: int) -> tuple[tuple[Figures, bool], ...]:
+    """Of each launch, and whether it has more than one block."""
     module = schedule_device(example_module(SYMBOLS + TEXTS[name]), TARGET)
     (kernel,) = module.kernels
     source = device_source("model", [kernel], module.bounds)
     binary = cubin(source.text, "model", chip, CHIPS[chip])
     codes, functions = disassembled(binary), read_cubin(binary)
     return tuple(
-        Figures(
-            functions.function(one.c_name), codes[one.c_name], one.threads, one.dynamic_bytes, chip
+        (
+            Figures(
+                functions.function(one.c_name),
+                codes[one.c_name],
+                one.threads,
+                one.dynamic_bytes,
+                chip,
+            ),
+            one.grid != 1,
         )
         for one in source.launches[kernel.name]
     )
@@ -49,13 +56,14 @@ def figures(name: str, chip: int) -> tuple[Figures, ...]:
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("name", NAMES)
 def test_registers_are_few_and_none_is_spilled(name: str, chip: int) -> None:
-    for one in figures(name, chip):
+    """A block that is alone occupies no more of a processor, whatever its registers."""
+    for one, several in figures(name, chip):
         assert one.function.local_bytes == 0
-        assert one.occupancy >= 0.5
+        assert one.occupancy >= 0.5 or not several
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("name", VECTORS)
 def test_contiguous_elements_are_copied_as_vectors(name: str, chip: int) -> None:
-    (one,) = figures(name, chip)
+    ((one, _),) = figures(name, chip)
     assert len(one.code.with_part("128")) == VECTORS[name]

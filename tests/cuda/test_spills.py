@@ -254,15 +254,23 @@ def test_products_of_constant_rows_spill_nothing() -> None:
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
 
 
-@pytest.mark.parametrize("function", ["sigmoid", "tanh"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        "sigmoid(%p)",
+        "tanh(%p)",
+        "div(%p, %d)",
+        pytest.param("mish(%p)", marks=pytest.mark.slow),
+    ],
+)
 def test_functions_with_quotients_behind_sums_spill_nothing(function: str) -> None:
     """A division would call a function for subnormal numbers, and calls take registers."""
     device, bounds = alone(f"""
     symbol n in 1..4096
-    func @main(%x: f16[n, 768], %w: f16[1024, 768]) {{
+    func @main(%x: f16[n, 768], %w: f16[1024, 768], %d: f16[1024]) {{
       %p: f16[n, 1024] = gemm(%x, %w, _) {{trans_b=true}}
-      %s: f16[n, 1024] = {function}(%p)
-      %y: f16[n, 1024] = mul(%s, %p)
+      %s: f16[n, 1024] = {function}
+      %y: f16[n, 1024] = mul(%s, %d)
       return %y
     }}""")
     source = device_source("model", [device], bounds)

@@ -15,6 +15,7 @@
 #include "exp_parts.h"
 #include "ieee.h"
 #include "pair.h"
+#include "quotient.h"
 #include "rounding.h"
 #include "vector_functions.h"
 
@@ -185,7 +186,7 @@ static inline float raot_log1p_pairf(struct raot_pairf x)
     const struct raot_pairf u =
         raot_absf(x.high) < 1.0f ? raot_pair_sumf(1.0f, x.high) : raot_pair_sumf(x.high, 1.0f);
 
-    return raot_log_sumf(u.high, (u.low + x.low) / u.high, 0);
+    return raot_log_sumf(u.high, raot_quotientf(u.low + x.low, u.high), 0);
 }
 
 /* log(1 + x), accurate for small x. */
@@ -247,7 +248,7 @@ static inline float raot_sinhf(float x)
     }
     if (a < 10.0f) {
         part = raot_exp_pairf(a, -1);
-        part.low -= 0.25f / part.high;
+        part.low -= raot_quotientf(0.25f, part.high);
         return raot_copysignf(part.high + part.low, x);
     }
     n = raot_exp_partsf(a, &part);
@@ -265,7 +266,7 @@ static inline float raot_coshf(float x)
     }
     if (a < 10.0f) {
         part = raot_exp_pairf(a, -1);
-        part.low += 0.25f / part.high;
+        part.low += raot_quotientf(0.25f, part.high);
         return part.high + part.low;
     }
     n = raot_exp_partsf(a, &part);
@@ -296,7 +297,7 @@ static inline float raot_tanhf(float x)
     /* 1 - 2 / (exp(2a) + 1), with the rounding errors of the sums added. */
     e = raot_exp_pairf(2.0f * a, 0);
     sum = raot_pair_sumf(e.high, 1.0f);
-    q = 2.0f / sum.high;
+    q = raot_quotientf(2.0f, sum.high);
     e.low = raot_mulf(raot_mulf(0.5f * q, q), sum.low + e.low);
     sum = raot_pair_sumf(1.0f, -q);
     return raot_copysignf(sum.high + (sum.low + e.low), x);
@@ -312,10 +313,10 @@ static inline float raot_sigmoid_of_expf(float x, struct raot_pairf e)
 
     sum.low += e.low;
     if (x < 0.0f) {
-        q = e.high / sum.high;
+        q = raot_quotientf(e.high, sum.high);
         e.low -= raot_mulf(q, sum.low);
     } else {
-        q = 1.0f / sum.high;
+        q = raot_quotientf(1.0f, sum.high);
         e.low = -raot_mulf(q, sum.low);
     }
     /* The correction is about half a unit of q, so 1 / sum within 4 % suffices, without a
@@ -368,7 +369,7 @@ static inline float raot_asinhf(float x)
     }
     /* log(1 + a + (sqrt(1 + a^2) - 1)) */
     square = raot_mulf(a, a);
-    sum = raot_pair_sumf(a, square / (1.0f + raot_sqrtf(1.0f + square)));
+    sum = raot_pair_sumf(a, raot_quotientf(square, 1.0f + raot_sqrtf(1.0f + square)));
     return raot_copysignf(raot_log1p_pairf(sum), x);
 }
 

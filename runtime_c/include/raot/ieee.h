@@ -292,40 +292,6 @@ static inline double raot_fma(double a, double b, double c)
 #endif
 }
 
-/*
- * 1 / d for 2^-126 <= |d| < 2^126, rounded once. For GPUs, the sequence of instructions of a
- * division without the call for other numbers: such a call takes registers.
- */
-static inline float raot_reciprocalf(float d)
-{
-#if defined(__CUDA_ARCH__)
-    float q;
-
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(q) : "f"(d));
-    return fmaf(q, fmaf(-d, q, 1.0f), q);
-#else
-    return 1.0f / d;
-#endif
-}
-
-/*
- * z / d for 0 <= z <= 1 and d >= 1/2, rounded once where it is at least 2^-64. For GPUs, as
- * raot_reciprocalf.
- */
-static inline float raot_fractionf(float z, float d)
-{
-#if defined(__CUDA_ARCH__)
-    const float most = 18446744073709551616.0f;
-    const float by = d > most ? most : d; /* not NaN */
-    const float r = raot_reciprocalf(by);
-    const float q = z * r;
-
-    return fmaf(r, fmaf(-by, q, z), q);
-#else
-    return z / d;
-#endif
-}
-
 /* Returns x; prevents FMA contraction across it. */
 static inline float raot_apartf(float x)
 {

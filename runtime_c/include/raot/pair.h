@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "ieee.h"
+#include "quotient.h"
 #include "rounding.h"
 
 struct raot_pairf {
@@ -77,11 +78,11 @@ static inline struct raot_pairf raot_pair_quotientf(struct raot_pairf a, struct 
     struct raot_pairf product;
     float rest;
 
-    quotient.high = a.high / b.high;
+    quotient.high = raot_quotientf(a.high, b.high);
     product = raot_pair_productf(quotient.high, b.high);
     rest = (a.high - product.high) - product.low;
     rest += a.low - raot_mulf(quotient.high, b.low);
-    quotient.low = rest / b.high;
+    quotient.low = raot_quotientf(rest, b.high);
     return quotient;
 }
 
@@ -93,7 +94,7 @@ static inline struct raot_pairf raot_pair_sqrtf(struct raot_pairf a)
 
     root.high = raot_sqrtf(a.high);
     square = raot_pair_productf(root.high, root.high);
-    root.low = (((a.high - square.high) - square.low) + a.low) / (2.0f * root.high);
+    root.low = raot_quotientf(((a.high - square.high) - square.low) + a.low, 2.0f * root.high);
     return root;
 }
 

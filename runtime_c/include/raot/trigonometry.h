@@ -12,6 +12,7 @@
 
 #include "ieee.h"
 #include "pair.h"
+#include "quotient.h"
 #include "rounding.h"
 
 /* pi / 2 in two parts. */
@@ -172,7 +173,7 @@ static inline float raot_atanf(float x)
     }
     if (a > 2.4142135f) {
         /* pi/2 + atan(-1/a) */
-        t.high = -1.0f / a;
+        t.high = raot_quotientf(-1.0f, a);
         base.high = RAOT_HALF_PI_HIGHF;
         base.low = RAOT_HALF_PI_LOWF;
     } else if (a > 0.41421356f) {

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "ieee.h"
+#include "quotient.h"
 
 #if defined(__ARM_FEATURE_MVE)
 #if (__ARM_FEATURE_MVE & 2) != 0
