@@ -8,7 +8,7 @@ from relax_aot.microkernels._describe import micro_kernels
 
 (TILE,) = MICRO_KERNELS = micro_kernels(
     "multiply_store.h",
-    """rows 1..~27, columns 1..32, lines 0..~3, taps 0..~3, depth 0..~9,
+    """rows 1..~27, columns 1..64, lines 0..~3, taps 0..~3, depth 0..~9,
     left_row 0..~20, left_line 0..~40, left_tap 0..~10, left_step 0..~2,
     right_line 0..~300, right_tap 0..~100, right_step 0..~columns + 3,
     to_row columns..~columns + 5, other_row 0..~columns + 5, starts 0..2, adds 0..1,

@@ -35,8 +35,9 @@ class Sample:
     expected: dict[str, Any]
 
 
-def sample(kernel: MicroKernel, rng: Random) -> Sample:
-    sizes = sample_sizes(kernel, rng)
+def sample(kernel: MicroKernel, rng: Random, **given: int) -> Sample:
+    """A call with the sizes that are `given`, and others at random."""
+    sizes = sample_sizes(kernel, rng, **given)
     named = dict(zip(kernel.sizes, sizes, strict=True))
     counts = access_ranges(kernel, sizes)
     operands = dict(zip(kernel.operands, counts, strict=True))
@@ -102,9 +103,9 @@ def _complete(kernel: MicroKernel, arrays: dict[str, Array], sizes: dict[str, in
         starts[:, -16:] = last.reshape(sizes["groups"], -1).view(np.int32)
 
 
-def sample_sizes(kernel: MicroKernel, rng: Random) -> tuple[int, ...]:
+def sample_sizes(kernel: MicroKernel, rng: Random, **given: int) -> tuple[int, ...]:
     """Sizes within their ranges, each drawn once those that its range mentions are."""
-    drawn: dict[str, int] = {}
+    drawn = dict(given)
     while missing := [name for name in kernel.sizes if name not in drawn]:
         known = [name for name in missing if _symbols(kernel.sizes[name]) <= drawn.keys()]
         assert known, f"{kernel.name}: ranges of {missing} go in a circle"

@@ -72,7 +72,7 @@ def emit_tile(
     the right one. `part`: steps for which computed operands are computed at a time. `unroll`:
     columns in an iteration that begins sums or stores results. `rows_inner`: results of a column
     are stored one after another. `stored`: a micro-kernel may begin and store the results."""
-    end = _stored(found, w, spans) if stored and not part else None
+    end = stored_end(found, w, spans) if stored and not part else None
     if end is not None:
         place = _operands(found, spans, *_reductions(found, w, spans, full), operand, left)
         if all(prove_le(ZERO, step, w.bounds) for level in place[0] for step in level[1:]):
@@ -190,7 +190,7 @@ def _operands(
     return levels, first, row, second
 
 
-def _stored(found: Contraction, w: Writer, spans: Spans) -> End | None:
+def stored_end(found: Contraction, w: Writer, spans: Spans) -> End | None:
     """The end of sums that begin with zero, or with a row, and whose results are rows."""
     rows, lines, columns = spans
     end = end_of(found)

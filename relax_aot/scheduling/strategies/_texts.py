@@ -80,6 +80,7 @@ SHORT_SUMS = _integer_matmul(3, 2)
 LONG_SUMS = _integer_matmul(50, 2)
 MATMUL = _matmul(9, 12)
 NARROW_MATMUL = _matmul(5, 7)
+ROW_MATMUL = _matmul(1, 128)
 DEPTHWISE = _depthwise("f32", 3, "f32 = 0.0:f32", "fma($x, %w[c, k, l], sum)", "sum")
 DEPTHWISE_INTEGER = _depthwise("i8", 3, *_BYTES)
 DEPTHWISE_FLOATS = DEPTHWISE_INTEGER.replace("(%y: i8", "(%y: f32").replace(

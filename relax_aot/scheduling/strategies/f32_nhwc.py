@@ -151,7 +151,7 @@ def windows(found: Contraction, w: Writer, context: Context) -> tuple[float, Emi
     if panels is None or strip is None or weights.buffer.name not in context.finite:
         return None
     target = context.target
-    return 0, _Direct(found, w, target.rows, roles, panels, strip, target.stores).emit
+    return 0, _Direct(found, w, target.rows, roles, panels, strip, target.stores > 0).emit
 
 
 def depthwise(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min, interval
+from relax_aot.ir.dims import ONE, ZERO, Dim, dim_max, dim_min
 from relax_aot.ir.example import Example
 from relax_aot.ir.loops import Buffer, Cast, Expr, For, Lit, Load, Select, Store, binary
 from relax_aot.ir.simplify import simplify
@@ -53,20 +53,17 @@ from relax_aot.scheduling.strategies._sums import (
     is_contiguous,
     stores_rows,
 )
+from relax_aot.scheduling.strategies._widths import LEAST_COLUMNS, row_columns, widened_columns
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import interior, reaching, whole
 from relax_aot.scheduling.writer import Ends, Writer
 
-LEAST_COLUMNS = 8
-"""Narrower results are not worth a tile."""
 LEAST_FILTERS = 4
 """Rows for which it is worth to gather columns, or to compute them."""
 UNROLL = 4
 """Columns that begin, or are stored, in an iteration where code counts less than cycles."""
 LONG = 32
 """Products of a sum for which a tile of one row of an image is worth it without vectors."""
-WIDENED_ROWS = 32
-"""Rows for which it is worth to convert weights of half precision to a panel of floats."""
 FARTHEST = 4
 """Elements from pixel to pixel; those that lie farther apart are no image."""
 
@@ -88,11 +85,9 @@ def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     full = _whole(found) if right.buffer.name in context.constants else []
     loops = [lp for lp in found.columns if interior(lp, found.nest) is not None]
     nest = found.nest.loops
-    widths = {lp: _widened_columns(found, lp, full, w, context) for lp in loops}
-    panels = {
-        lp: panels_of(right, nest, lp, full, widths[lp] or COLUMNS) if full else None
-        for lp in loops
-    }
+    halves = {lp: widened_columns(found, lp, full, w, context) for lp in loops}
+    widths = {lp: halves[lp] or row_columns(found, lp, w, context) for lp in loops}
+    panels = {lp: panels_of(right, nest, lp, full, widths[lp]) if full else None for lp in loops}
     columns = [loop for loop in loops if panels[loop] or stride(right, loop.variable) == 1]
     across = max(columns, key=lambda loop: sizes[loop], default=ABSENT)
     if sizes[across] < LEAST_COLUMNS:
@@ -114,37 +109,16 @@ def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
         filled *= 0.1
     # Of equal ways one whose left operand is contiguous is taken.
     contiguous = stride(left, found.reductions[-1].variable) == 1 or found.fetches(left)
-    widened = widths[across] if panels[across] else 0
+    widened = halves[across] if panels[across] else 0
     match = _Tiling(
         found, w, most if widened else size.rows, rows, across, widened=widened > 0,
-        columns=widened or size.columns, steps=size.steps, panels=panels[across],
+        columns=widths[across] if panels[across] else size.columns, steps=size.steps,
+        panels=panels[across],
         unroll=UNROLL if context.target.separate else 1,
         rows_inner=context.target.float_channels > 0 and stores_rows(found, rows, across),
-        stored=context.target.stores,
+        stored=context.target.stores > 0,
     )  # fmt: skip
     return filled + 0.01 * contiguous, match.emit
-
-
-def _widened_columns(
-    found: Contraction, across: For, full: Sequence[For], w: Writer, context: Context
-) -> int:
-    """Columns whose weights of half precision are converted to a panel of floats, before all rows,
-    on targets whose arena counts; 0 where tiles convert them."""
-    if not full or found.computed or not found.right.dtype.is_half:
-        return 0
-    if not context.target.spare_panel:
-        return 0
-    others = [loop for loop in found.nest.loops if loop != across]
-    moved_by = [loop for loop in others if stride(found.right, loop.variable) != 0]
-    if moved_by or across.variable in found.clipped_by:
-        return 0
-    rows = prod(interval(loop.extent, w.bounds)[0] for loop in others)
-    depth = prod((loop.stop for loop in full), start=ONE)
-    if rows < WIDENED_ROWS or not depth.is_constant or depth == 0:
-        return 0
-    width = min(greatest(across.extent, w.bounds), COLUMNS)
-    room = context.target.panel_columns(depth.constant)
-    return width if room >= width else room // LEAST_COLUMNS * LEAST_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +449,17 @@ EXAMPLES = (
             ...
                 multiply %sums[height, 12] = %x[4*i_tile, 0], 5, %w.packed[0], [5, 1, 12]
             ...""",
+    ),
+    Example(
+        why="one row has tiles of 64 columns where a micro-kernel stores the results",
+        target="host",
+        before=texts.ROW_MATMUL,
+        after="""
+            kernel @dot(%x: f32[1, 5], %w.packed: f32[640]) -> (%y: f32[1, 128]) {
+              for j_panel in 0..2 {
+                micro raot_multiply_store_f32(...) [1, 64, 1, 1, 5, ...]
+              }
+            }""",
     ),
     Example(why="both sides are too narrow for a tile", target="dsp", before=texts.NARROW_MATMUL),
     Example(

@@ -46,7 +46,8 @@ class Target:
     rescale rows of sums of gates. `softmax`: one computes whole rows. `scans`: micro-kernels check
     contiguous indices. `quotients`: they quantize rows by a division. `byte_rows`: they multiply
     rows of bytes by bytes that are computed too, `wide_rows`: rows of 16-bit integers. `stores`:
-    they begin the sums of tiles of floats and store the results. Rows of an image that are read at
+    they begin the sums of tiles of floats and store the results, of so many columns by constants
+    where a tile has one row (0: they do not). Rows of an image that are read at
     places of a table are expanded in `expands` bytes at most (0: none).
     `channels_last`: images of bytes between kernels have this layout, those of floats with at least
     `float_channels` (0: none). `transposes`: micro-kernels transpose floats. `lookups`: they look
@@ -95,7 +96,7 @@ class Target:
     quotients: bool = False
     byte_rows: bool = False
     wide_rows: bool = False
-    stores: bool = False
+    stores: int = 0
     expands: int = 0
     channels_last: bool = False
     float_channels: int = 0

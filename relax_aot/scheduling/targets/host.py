@@ -54,7 +54,7 @@ TARGET = Target(
     float_channels=16,
     transposes=True,
     byte_rows=True,
-    stores=True,
+    stores=64,
     expands=1 << 18,
     floats=(in_place, windows, depthwise, channel_blocks, padded_rows, im2col, tiles, transposed),
 )

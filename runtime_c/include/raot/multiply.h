@@ -29,6 +29,8 @@
 
 #define RAOT_TILE_ROWS 24
 #define RAOT_TILE_COLUMNS 32
+/* Columns at most of one row whose sums are in registers, in multiply_store.h. */
+#define RAOT_ROW_COLUMNS 64
 
 /* `a * b` added to a sum: by two instructions where that is faster than FMA. */
 #if defined(RAOT_SEPARATE)
@@ -238,7 +240,7 @@ static inline raot_lanes raot_lanes_fma(float a, raot_lanes b, raot_lanes c)
  */
 #define RAOT_STEP(b, factor_of)                                                            \
     do {                                                                                   \
-        raot_lanes factor[RAOT_TILE_COLUMNS / RAOT_LANES];                                 \
+        raot_lanes factor[RAOT_ROW_COLUMNS / RAOT_LANES];                                  \
         RAOT_UNROLL                                                                        \
         for (int32_t w = 0; w < wide; w++) {                                               \
             factor[w] = some != 0 && w == wide - 1                                         \

@@ -9,7 +9,9 @@
  * for `lines` x `taps` x `depth` products, in this order, by raot_fmaf. A sum begins with start[c]
  * where `starts` is 1, else with 0. end(sum) adds start[c] where `starts` is 2, adds other[r *
  * other_row + c] where `adds` is not 0 and clips to low..high, numbers by their upper halves; NaN
- * stays. `other` and `to` may be the same place.
+ * stays. `other` and `to` may be the same place. There are 1..RAOT_ROW_COLUMNS columns, of which
+ * all of one row are computed at once: one vector of sums alone would wait for its FMA, and the
+ * weights of all columns are read as one stream.
  *
  * Tiles of multiply.h keep sums in memory, for any other beginning and end.
  */
@@ -93,7 +95,7 @@ RAOT_INLINE static inline void raot_stored_block_f32(const int32_t rows, const i
     const int32_t right_step = is->right_step;
     const int32_t to_row = is->to_row;
     const int32_t other_row = is->other_row;
-    raot_lanes kept[RAOT_STORED_HIGH][RAOT_TILE_COLUMNS / RAOT_LANES];
+    raot_lanes kept[RAOT_STORED_HIGH][RAOT_ROW_COLUMNS / RAOT_LANES];
 
     RAOT_UNROLL
     for (int32_t w = 0; w < wide; w++) {
@@ -203,6 +205,15 @@ RAOT_STORED_PANEL(raot_stored_part_f32, 2, 1)
 RAOT_STORED_PANEL(raot_stored_wide_f32, 2, 0)
 RAOT_STORED_PANEL(raot_stored_some_f32, 1, 1)
 RAOT_STORED_PANEL(raot_stored_one_f32, 1, 0)
+
+/* One row of RAOT_ROW_COLUMNS. */
+RAOT_NOINLINE static void raot_stored_row_f32(float *to, const float *left, const float *right,
+                                              const float *start, const float *other,
+                                              const struct raot_multiply_store *sizes)
+{
+    raot_stored_block_f32(1, RAOT_ROW_COLUMNS / RAOT_LANES, 0, to, left, right, start, other,
+                          sizes);
+}
 #if defined(RAOT_ALL_LOW)
 
 RAOT_NOINLINE static void raot_stored_whole_f32(int32_t rows, float *to, const float *left,
@@ -231,6 +242,10 @@ raot_multiply_store_f32(float *to, const float *left, const float *right, const 
 #if defined(RAOT_STORED_X86)
     int32_t high;
 
+    if (sizes->rows == 1 && sizes->columns == RAOT_ROW_COLUMNS) {
+        raot_stored_row_f32(to, left, right, start, other, sizes);
+        return;
+    }
     for (int32_t r = 0; r < sizes->rows; r += high) {
         const int32_t rest = sizes->rows - r;
         const float *const from = left + r * sizes->left_row;
@@ -274,32 +289,36 @@ raot_multiply_store_f32(float *to, const float *left, const float *right, const 
     };
     const float low = raot_bf16_to_f32((uint16_t)sizes->low);
     const float high = raot_bf16_to_f32((uint16_t)sizes->high);
-    const int32_t columns = sizes->columns;
     float sums[RAOT_TILE_ROWS * RAOT_TILE_COLUMNS];
-    int32_t rows;
 
-    for (int32_t first = 0; first < sizes->rows; first += rows) {
-        rows = sizes->rows - first < RAOT_TILE_ROWS ? sizes->rows - first : RAOT_TILE_ROWS;
-        for (int32_t r = 0; r < rows; r++) {
-            for (int32_t c = 0; c < RAOT_TILE_COLUMNS; c++) {
-                sums[r * RAOT_TILE_COLUMNS + c] =
-                    sizes->starts == 1 && c < columns ? start[c] : 0.0f;
+    for (int32_t at = 0; at < sizes->columns; at += RAOT_TILE_COLUMNS) {
+        const int32_t wide = sizes->columns - at;
+        const int32_t columns = wide < RAOT_TILE_COLUMNS ? wide : RAOT_TILE_COLUMNS;
+        int32_t rows;
+
+        for (int32_t first = 0; first < sizes->rows; first += rows) {
+            rows = sizes->rows - first < RAOT_TILE_ROWS ? sizes->rows - first : RAOT_TILE_ROWS;
+            for (int32_t r = 0; r < rows; r++) {
+                for (int32_t c = 0; c < RAOT_TILE_COLUMNS; c++) {
+                    sums[r * RAOT_TILE_COLUMNS + c] =
+                        sizes->starts == 1 && c < columns ? start[at + c] : 0.0f;
+                }
             }
-        }
-        raot_multiply_f32(rows, columns, levels, left + first * sizes->left_row, sizes->left_row,
-                          right, sums);
-        for (int32_t r = 0; r < rows; r++) {
-            for (int32_t c = 0; c < columns; c++) {
-                float value = sums[r * RAOT_TILE_COLUMNS + c];
+            raot_multiply_f32(rows, columns, levels, left + first * sizes->left_row,
+                              sizes->left_row, right + at, sums);
+            for (int32_t r = 0; r < rows; r++) {
+                for (int32_t c = 0; c < columns; c++) {
+                    float value = sums[r * RAOT_TILE_COLUMNS + c];
 
-                if (sizes->starts == 2) {
-                    value += start[c];
+                    if (sizes->starts == 2) {
+                        value += start[at + c];
+                    }
+                    if (sizes->adds != 0) {
+                        value += other[(first + r) * sizes->other_row + at + c];
+                    }
+                    to[(first + r) * sizes->to_row + at + c] =
+                        raot_at_mostf(raot_at_leastf(value, low), high);
                 }
-                if (sizes->adds != 0) {
-                    value += other[(first + r) * sizes->other_row + c];
-                }
-                to[(first + r) * sizes->to_row + c] =
-                    raot_at_mostf(raot_at_leastf(value, low), high);
             }
         }
     }
