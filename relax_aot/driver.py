@@ -260,7 +260,8 @@ def _stages(
     table = table.used_by(module)
     if table.rules:
         dump("externs", module)
-    module = lowering.lower(module)
+    spends = options.optimize == "speed" and not board.has_flash
+    module = lowering.lower(module, target_of(board).rows if spends else 0)
     dump("lowering", module)
     module = lowering.check_then_trust(module)
     dump("checks", module)

@@ -51,8 +51,12 @@ class KernelBuilder:
         inputs: Sequence[Buffer],
         outputs: Sequence[Buffer],
         symbols: Iterable[str] = (),
+        tile_rows: int = 0,
     ) -> None:
-        """`symbols` are sizes that the kernel uses, in addition to those of its buffers."""
+        """`symbols` are sizes that the kernel uses, in addition to those of its buffers.
+        `tile_rows`: of products that the target computes at once, where scratch for so many is
+        worth it."""
+        self.tile_rows = tile_rows
         self._name = name
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)

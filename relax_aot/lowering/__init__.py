@@ -28,8 +28,8 @@ from relax_aot.ops import all_ops
 __all__ = ["check_then_trust", "lower", "one_part"]
 
 
-def lower(module: Module) -> Module:
-    """Module of op calls -> module of kernels."""
+def lower(module: Module, tile_rows: int = 0) -> Module:
+    """Module of op calls -> module of kernels. `tile_rows`: as KernelBuilder has it."""
     kernels: list[Kernel] = []
     functions = []
     names = {kernel.name for kernel in module.kernels}
@@ -44,7 +44,7 @@ def lower(module: Module) -> Module:
             elif all_ops()[call.op].view:
                 body.append(replace(call, op="view", args=call.args[:1], attrs=()))
             else:
-                kernel, lowered = _lower_call(call, module.constant_table, names, naming)
+                kernel, lowered = _lower_call(call, module.constant_table, names, naming, tile_rows)
                 kernels.append(kernel)
                 scratch = scratch_of(lowered, kernel.scratch, values)
                 body.append(replace(lowered, outs=(*lowered.outs, *scratch)))
@@ -114,7 +114,11 @@ def _result_name(result: Var, body: list[Call]) -> Var:
 
 
 def _lower_call(
-    call: Call, constants: dict[str, Constant], names: set[str], naming: Naming | None
+    call: Call,
+    constants: dict[str, Constant],
+    names: set[str],
+    naming: Naming | None,
+    tile_rows: int,
 ) -> tuple[Kernel, Call]:
     op = all_ops()[call.op]
     attrs: dict[str, Any] = dict(call.attrs)
@@ -129,7 +133,8 @@ def _lower_call(
     name = unused_name(f"{call.op}_{call.outs[0].name}", names)
     names.add(name)
     sizes = (attr_symbols(value) for value in attrs.values())
-    builder = KernelBuilder(name, inputs, outputs, frozenset[str]().union(*sizes))
+    used = frozenset[str]().union(*sizes)
+    builder = KernelBuilder(name, inputs, outputs, used, tile_rows)
     op.lower(builder, *buffers, *outputs, **attrs)
     kernel = builder.finish()
     own = tuple(role for role, arg in zip(roles, call.args, strict=True) if arg is not None)

@@ -16,7 +16,8 @@ from relax_aot.ops._recurrent import GATES, PARAMETERS, Cell, shared_activations
 
 Buffers = dict[str, "Buffer | Widened | None"]
 STEPS = 4
-"""The products of so many steps' inputs are one matrix product: weights are read once for them."""
+"""The products of so many steps' inputs are one matrix product: weights are read once for them.
+Those of more steps where tiles have more rows than a batch has sequences."""
 
 PLAIN: dict[str, Callable[[Expr], Expr]] = {
     "sigmoid": lambda x: apply("sigmoid", x),
@@ -81,14 +82,17 @@ def direction(
     way: int,
     reverse: bool,
     steps_of: Callable[..., Steps] | None = None,
-    most: int = STEPS,
+    most: int = 0,
 ) -> None:
     """One direction: states start in the result buffers and are updated step by step; in
-    scratch of float32 where they are of half precision. The products of `most` steps' inputs are
-    one matrix product. With lengths, each sequence of a batch takes its steps on its own."""
+    scratch of float32 where they are of half precision. The products of `most` steps' inputs (0:
+    of as many as are worth it) are one matrix product. With lengths, each sequence of a batch takes
+    its steps on its own."""
     x = given["x"]
     assert x is not None and y is not None
     seq, batch, _ = x.shape
+    fills = batch.is_constant and batch.constant < k.tile_rows
+    most = most or (max(STEPS, k.tile_rows) if fills else STEPS)
     d = Dim.of(way)
     for state, first in zip(held, ("h0", "c0"), strict=False):
         start = given[first]
