@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from relax_aot.emit.c_names import identifier
 from relax_aot.emit.contexts import RunContext, device_context
@@ -42,12 +42,12 @@ _PRODUCT_BYTES = 1280
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What kernels are compiled for: ten times the compute capability, and the major versions of
-    CUDA whose compilers do so; none where the user compiles them. `roomy`: functions whose threads
-    have more registers than others."""
+    CUDA whose compilers do so; none where the user compiles them. `roomy`: by how many quarters
+    fewer blocks of a function are resident, so that threads have more registers."""
 
     sm: int
     toolkits: tuple[int, ...]
-    roomy: frozenset[str] = frozenset()
+    roomy: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,12 @@ from relax_aot.ir.dims import Bounds, Dim, prove_le
 from relax_aot.ir.fold import fold_kernel
 from relax_aot.ir.loops import Kernel, Micro, walk
 from relax_aot.ir.types import C_TYPES
-from relax_aot.scheduling.devices.launches import Launch, array_registers, launches
+from relax_aot.scheduling.devices.launches import (
+    Launch,
+    adds_products,
+    array_registers,
+    launches,
+)
 
 
 class Given(Enum):
@@ -40,8 +45,13 @@ class Given(Enum):
 RESIDENT = 512
 """Threads that a processor of a device holds at once, so that they hide the latency of memory: a
 quarter of what it can hold, with 128 registers each."""
+BLOCKS = 16
+"""That every device holds at once."""
 ARRAYS = 104
 """Registers for arrays of a thread, beyond which half as many threads have twice as many each."""
+FEW_ARRAYS = 32
+"""Registers for arrays of a thread up to which twice as many threads have half as many each, where
+nothing adds products: no other work hides the latency of their memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +160,13 @@ def device_sources(
     name: str,
     units: Sequence[Unit],
     taken: Iterable[str] = (),
-    roomy: frozenset[str] = frozenset(),
+    roomy: Mapping[str, int] | None = None,
 ) -> tuple[DeviceSource, ...]:
     """One text for several runs: each source has all functions, and the launches of its run.
-    Launches that are the same share a function. No function has a name in `taken`; of those in
-    `roomy`, a processor holds a quarter fewer, so that threads have more registers."""
-    made = _Made(Names([*WORDS, *taken]), roomy)
+    Launches that are the same share a function. No function has a name in `taken`. `roomy`:
+    by how many quarters a processor holds fewer blocks of a function, so that threads have more
+    registers."""
+    made = _Made(Names([*WORDS, *taken]), roomy or {})
     found, micro = [], set[str]()
     for unit in units:
         kernels = [fold_kernel(kernel, unit.bounds) for kernel in unit.kernels]
@@ -177,7 +188,7 @@ def device_sources(
 class _Made:
     """The functions so far."""
 
-    def __init__(self, names: Names, roomy: frozenset[str]) -> None:
+    def __init__(self, names: Names, roomy: Mapping[str, int]) -> None:
         self.functions: dict[str, FunctionView] = {}
         self._names = names
         self._roomy = roomy
@@ -222,10 +233,8 @@ class _Made:
             space = "" if one.type.endswith("*") else " "
             c_text = named.get(one.given, {}).get(one.name, one.name)
             texts.append(f"{one.type}{space}{'__restrict__ ' * alone}{c_text}")
-        resident = RESIDENT if array_registers(own) <= ARRAYS else RESIDENT // 2
-        most = resident // launch.threads
-        fewer = max(1, most // 4) if c_name in self._roomy else 0
-        blocks = max(1, most - fewer)
+        most = min(_resident(own) // launch.threads, BLOCKS)
+        blocks = max(1, most - self._roomy.get(c_name, 0) * max(1, most // 4))
         signature = (
             f'extern "C" __global__ void __launch_bounds__({launch.threads}, {blocks})'
             f" {c_name}({', '.join(texts)})"
@@ -233,6 +242,14 @@ class _Made:
         call = comment(note.call if note else own.name)
         self.functions[c_name] = FunctionView(call, (), signature, body)
         return c_name, tuple(sizes)
+
+
+def _resident(kernel: Kernel) -> int:
+    """The threads that a processor holds at once."""
+    arrays = array_registers(kernel)
+    if arrays > ARRAYS:
+        return RESIDENT // 2
+    return RESIDENT if arrays > FEW_ARRAYS or adds_products(kernel) else 2 * RESIDENT
 
 
 def _parameters(

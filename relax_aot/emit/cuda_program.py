@@ -43,11 +43,11 @@ def device_programs(
     contexts: Sequence[RunContext],
     name: str,
     taken: Sequence[str],
-    roomy: frozenset[str] = frozenset(),
+    roomy: Mapping[str, int] | None = None,
 ) -> tuple[tuple[DeviceProgram, ...], str]:
     """The runs of a model or of its entries, and the text of all functions. `taken` are names that
-    no function may have, and `roomy` those of functions whose threads have more registers. After a
-    failure the runs behind it leave, whatever entry they are of."""
+    no function may have. `roomy`: by how many quarters fewer blocks of a function are resident.
+    After a failure the runs behind it leave, whatever entry they are of."""
     fallible = any(_fallible(context.plan) for context in contexts)
     slots = [Slots.of(context) for context in contexts]
     pairs = list(zip(contexts, slots, strict=True))

@@ -32,6 +32,9 @@ from relax_aot.transforms.integers.meanings import meanings
 _ROW = 19
 """Bytes of machine code in a row, which is no longer than a line of C then."""
 
+QUARTERS = 4
+"""Into which the blocks that are resident at once are divided."""
+
 Compile = Callable[[str, str, int, int], bytes]
 """CUDA C++, the name of its file, ten times a compute capability, a toolkit -> a cubin."""
 Spilled = Callable[[bytes], Mapping[str, int]]
@@ -123,22 +126,28 @@ def _compiled(
     device: Device, emitted: Callable[[Machine], Sources]
 ) -> tuple[Sources, Mapping[int, bytes]]:
     """The sources, and the machine code that each toolkit makes of them, if it is a part of the
-    project. A function that spills registers is made again with more of them, where it spills less
-    then: arrays that are indexed by variables stay in local memory."""
-    machine = device.machine
+    project. A function that spills registers is made again with more and more of them, as long as
+    it spills less then: arrays that are indexed by variables stay in local memory."""
+    machine, kept = device.machine, dict[str, int]()
     sources = emitted(machine)
     cubins = _cubins(device, sources)
-    before = _spilled(device, cubins)
-    if before:
-        roomy = emitted(replace(machine, roomy=frozenset(before)))
-        made = _cubins(device, roomy)
-        after = _spilled(device, made)
-        fewer = frozenset(name for name, count in before.items() if after.get(name, 0) < count)
-        if fewer:
-            sources, cubins = roomy, made
-        if 0 < len(fewer) < len(before):
-            sources = emitted(replace(machine, roomy=fewer))
+    least = _spilled(device, cubins)
+    tried = set(least)
+    for quarters in range(1, QUARTERS):
+        if not tried:
+            break
+        roomy = kept | dict.fromkeys(tried, quarters)
+        made = emitted(replace(machine, roomy=roomy))
+        after = _spilled(device, found := _cubins(device, made))
+        fewer = {name for name in tried if after.get(name, 0) < least[name]}
+        kept |= dict.fromkeys(fewer, quarters)
+        least |= {name: after.get(name, 0) for name in fewer}
+        if fewer == tried:
+            sources, cubins = made, found
+        elif fewer:
+            sources = emitted(replace(machine, roomy=kept))
             cubins = _cubins(device, sources)
+        tried = {name for name in fewer if least[name]}
     return sources, {} if device.source_only else cubins
 
 

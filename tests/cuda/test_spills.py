@@ -138,6 +138,7 @@ def test_blocks_of_one_warp_that_spill_have_more_registers(
 ) -> None:
     """For which compilers want several blocks less: 18 for 24."""
     monkeypatch.setattr(cuda_module, "RESIDENT", 768)
+    monkeypatch.setattr(cuda_module, "BLOCKS", 24)
     model = convolution(TensorProto.FLOAT16, (3, 24, 3, 1, 1), "Conv")
     made = rx.compile(
         model, name="net", board="cuda-sm90", emit="cuda-source",

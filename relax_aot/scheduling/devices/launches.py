@@ -14,17 +14,23 @@ from math import prod
 from relax_aot.ir.axes import LANES, SHARED
 from relax_aot.ir.dims import ZERO, Dim
 from relax_aot.ir.loops import (
+    Apply,
+    Assign,
+    Binary,
     Buffer,
+    Expr,
     For,
     Kernel,
     Let,
     Load,
+    Micro,
     Multiply,
     Reserve,
     Stmt,
     Store,
     expressions,
     index_dims,
+    parts,
     walk,
 )
 
@@ -121,3 +127,33 @@ def array_registers(kernel: Kernel) -> int:
         for buffer in reserved if buffer.scope in sizes
     )  # fmt: skip
     return sum(-(-count // REGISTER) for count in bytes_)
+
+
+def adds_products(kernel: Kernel) -> bool:
+    """Whether a loop adds products of elements of two buffers to a sum."""
+    return any(map(_adds_products, walk(kernel.body)))
+
+
+def _adds_products(stmt: Stmt) -> bool:
+    match stmt:
+        case Multiply():
+            return True
+        case Micro():
+            return "mma" in stmt.kernel.name or "multiply" in stmt.kernel.name
+        case Assign(sum_, value):
+            return sum_ in parts(value) and _has_product(value)
+        case Store(buffer, _, value):
+            loaded = (part.buffer for part in parts(value) if isinstance(part, Load))
+            return buffer in loaded and _has_product(value)
+        case _:
+            return False
+
+
+def _has_product(value: Expr) -> bool:
+    for part in parts(value):
+        match part:
+            case Apply("fma", (left, right, _)) | Binary("*", left, right):
+                loads = [one for side in (left, right) for one in parts(side)]
+                if len({load.buffer for load in loads if isinstance(load, Load)}) > 1:
+                    return True
+    return False
