@@ -17,7 +17,7 @@ from relax_aot.ops._recurrent import GATES, PARAMETERS, Cell, shared_activations
 Buffers = dict[str, "Buffer | Widened | None"]
 STEPS = 4
 """The products of so many steps' inputs are one matrix product: weights are read once for them.
-Those of more steps where tiles have more rows than a batch has sequences."""
+Those of more steps where they fill the rows of a tile."""
 
 PLAIN: dict[str, Callable[[Expr], Expr]] = {
     "sigmoid": lambda x: apply("sigmoid", x),
@@ -91,8 +91,8 @@ def direction(
     x = given["x"]
     assert x is not None and y is not None
     seq, batch, _ = x.shape
-    fills = batch.is_constant and batch.constant < k.tile_rows
-    most = most or (max(STEPS, k.tile_rows) if fills else STEPS)
+    sequences = batch.constant if batch.is_constant else k.tile_rows
+    most = most or max(STEPS, k.tile_rows // max(sequences, 1))
     d = Dim.of(way)
     for state, first in zip(held, ("h0", "c0"), strict=False):
         start = given[first]

@@ -74,6 +74,21 @@ def test_steps_of_a_recurrent_layer_on_this_machine() -> None:
         np.testing.assert_allclose(run(x=x)["y"][:, 0, 0], exact, rtol=0, atol=2e-6)
 
 
+def test_steps_of_a_batch_on_this_machine() -> None:
+    """Sums of three sequences begin with rows of the inputs' product."""
+    weights, model = _layer(32, batch=3)
+    project = rx.compile(model, name="m", board="host", bounds={"t": (1, 60)})
+    code = project.files["m.c"]
+    assert b".rows = 3,\n" in code and b".columns = 64,\n" in code
+    assert b".start_row = 128,\n" in code and b"f32[min(8, t), 3, 128]" in code
+    run = project.host()
+    for t in (1, 8, 20):
+        x = np.random.default_rng(t).normal(size=(t, 3, 7)).astype(np.float32)
+        y = run(x=x)["y"][:, 0]
+        for n in range(3):
+            np.testing.assert_allclose(y[:, n], _lstm(x[:, n], 32, weights), rtol=0, atol=2e-6)
+
+
 def test_helium_has_tiles_for_few_rows() -> None:
     """Its vectors take four products at once."""
     project = rx.compile(_layer(24)[1], name="m", board="mps3-an547", bounds={"t": (1, 9)})
@@ -81,13 +96,13 @@ def test_helium_has_tiles_for_few_rows() -> None:
     assert b"panels_f32(" not in project.files["m.c"]
 
 
-def _layer(hidden: int) -> tuple[dict[str, np.ndarray], onnx.ModelProto]:
+def _layer(hidden: int, batch: int = 1) -> tuple[dict[str, np.ndarray], onnx.ModelProto]:
     rng = np.random.default_rng(hidden)
     shapes = {"w": (4 * hidden, 7), "r": (4 * hidden, hidden), "b": (8 * hidden,)}
     weights = {
         name: (rng.normal(size=shape) / 3).astype(np.float32) for name, shape in shapes.items()
     }
-    signature = f"m (float[t, 1, 7] x) => (float[t, 1, 1, {hidden}] y)"
+    signature = f"m (float[t, {batch}, 7] x) => (float[t, 1, {batch}, {hidden}] y)"
     layer = f"y = LSTM <hidden_size = {hidden}> (x, w, r, b)"
     model = model_of(signature, layer, {name: one[None] for name, one in weights.items()})
     return weights, model

@@ -191,7 +191,7 @@ def _operands(
 
 
 def stored_end(found: Contraction, w: Writer, spans: Spans) -> End | None:
-    """The end of sums that begin with zero, or with a row, and whose results are rows."""
+    """The end of sums that begin with zero, or with rows, and whose results are rows."""
     rows, lines, columns = spans
     end = end_of(found)
     if end is None or lines.count != 1 or len(found.reductions) > LEVELS:
@@ -201,7 +201,6 @@ def stored_end(found: Contraction, w: Writer, spans: Spans) -> End | None:
             begun = True
         case Load() as load:
             begun = load.dtype is DType.F32 and _is_row(load, columns)
-            begun = begun and stride(load, rows.variable) == ZERO
         case _:
             begun = False
     read = {
@@ -219,7 +218,8 @@ def stored_end(found: Contraction, w: Writer, spans: Spans) -> End | None:
             return None
     far = stride(end.store, rows.variable)
     steps = [far, stride(found.left, rows.variable)]
-    steps += [stride(end.other, rows.variable)] if end.other is not None else []
+    more = [load for load in (end.other, found.start) if isinstance(load, Load)]
+    steps += [stride(load, rows.variable) for load in more]
     apart = rows.count == 1 or (far is not None and prove_le(columns.count, far, w.bounds))
     known = all(step is not None and prove_le(ZERO, step, w.bounds) for step in steps)
     return end if apart and known else None
@@ -260,6 +260,7 @@ def _store(
     sizes |= {
         "left_row": ZERO if alone else row,
         "to_row": columns.count if alone else step_of(end.store, rows.variable),
+        "start_row": ZERO if alone or begin is None else step_of(begin, rows.variable),
         "other_row": ZERO if alone or end.other is None else step_of(end.other, rows.variable),
     }
     w.micro(

@@ -20,6 +20,8 @@ LEAST_COLUMNS = 8
 """Narrower results are not worth a tile."""
 WIDENED_ROWS = 32
 """Rows for which it is worth to convert weights of half precision to a panel of floats."""
+FEW = 6
+"""Rows of a tile of many columns: weights are read once for them."""
 
 
 def widened_columns(
@@ -45,13 +47,14 @@ def widened_columns(
 
 
 def row_columns(found: Contraction, across: For, w: Writer, context: Context) -> int:
-    """The columns of a tile: more where it has one row, which a micro-kernel begins and stores."""
+    """The columns of a tile: more where it has few rows, which a micro-kernel begins and stores."""
     target, rows = context.target, found.swapped.columns
-    if not target.stores or found.computed or len(rows) > 1 or any(lp.extent != 1 for lp in rows):
+    if not target.stores or found.computed or len(rows) > 1:
         return COLUMNS
-    row, line = (Span(lp.variable, lp.start, ONE, "") for lp in (*rows, ABSENT, ABSENT)[:2])
-    columns = Span(across.variable, across.start, across.extent, "")
-    if stored_end(found, w, (row, line, columns)) is None:
+    loops = ((rows or [ABSENT])[0], ABSENT, across)
+    row, line, columns = (Span(loop.variable, loop.start, loop.extent, "") for loop in loops)
+    few = row.count.is_constant and 0 < row.count.constant <= FEW
+    if not few or stored_end(found, w, (row, line, columns)) is None:
         return COLUMNS
     steps = [stride(found.left, loop.variable) for loop in found.reductions]
     forward = all(step is not None and prove_le(ZERO, step, w.bounds) for step in steps)

@@ -47,7 +47,7 @@ class Target:
     contiguous indices. `quotients`: they quantize rows by a division. `byte_rows`: they multiply
     rows of bytes by bytes that are computed too, `wide_rows`: rows of 16-bit integers. `stores`:
     they begin the sums of tiles of floats and store the results, of so many columns by constants
-    where a tile has one row (0: they do not). Rows of an image that are read at
+    where a tile has few rows (0: they do not). Rows of an image that are read at
     places of a table are expanded in `expands` bytes at most (0: none).
     `channels_last`: images of bytes between kernels have this layout, those of floats with at least
     `float_channels` (0: none). `transposes`: micro-kernels transpose floats. `lookups`: they look

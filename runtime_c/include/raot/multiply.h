@@ -29,7 +29,7 @@
 
 #define RAOT_TILE_ROWS 24
 #define RAOT_TILE_COLUMNS 32
-/* Columns at most of one row whose sums are in registers, in multiply_store.h. */
+/* Columns at most of a row whose sums are in registers, in multiply_store.h. */
 #define RAOT_ROW_COLUMNS 64
 
 /* `a * b` added to a sum: by two instructions where that is faster than FMA. */

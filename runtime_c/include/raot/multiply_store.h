@@ -6,12 +6,12 @@
  *         left[r * left_row + i * left_line + j * left_tap + k * left_step] *
  *         right[i * right_line + j * right_tap + k * right_step + c])
  *
- * for `lines` x `taps` x `depth` products, in this order, by raot_fmaf. A sum begins with start[c]
- * where `starts` is 1, else with 0. end(sum) adds start[c] where `starts` is 2, adds other[r *
- * other_row + c] where `adds` is not 0 and clips to low..high, numbers by their upper halves; NaN
- * stays. `other` and `to` may be the same place. There are 1..RAOT_ROW_COLUMNS columns, of which
- * all of one row are computed at once: one vector of sums alone would wait for its FMA, and the
- * weights of all columns are read as one stream.
+ * for `lines` x `taps` x `depth` products, in this order, by raot_fmaf. A sum begins with start[r *
+ * start_row + c] where `starts` is 1, else with 0. end(sum) adds this where `starts` is 2, adds
+ * other[r * other_row + c] where `adds` is not 0 and clips to low..high, numbers by their upper
+ * halves; NaN stays. `other` and `to` may be the same place. There are 1..RAOT_ROW_COLUMNS columns,
+ * of which all of one row are computed at once, and of a few rows with AVX-512: one vector of sums
+ * alone would wait for its FMA, and the weights of all columns are read as one stream.
  *
  * Tiles of multiply.h keep sums in memory, for any other beginning and end.
  */
@@ -39,6 +39,7 @@ struct raot_multiply_store {
     int32_t right_tap;
     int32_t right_step;
     int32_t to_row;
+    int32_t start_row;
     int32_t other_row;
     int32_t starts;
     int32_t adds;
@@ -47,9 +48,13 @@ struct raot_multiply_store {
 };
 
 #if defined(__AVX2__) && defined(__FMA__)
-/* RAOT_STORED_HIGH: rows of a block. The addresses of more do not fit in registers. */
+/*
+ * RAOT_STORED_HIGH: rows of a block of two vectors. The addresses of more do not fit in registers.
+ * RAOT_STORED_LOW: rows of a block of RAOT_ROW_COLUMNS.
+ */
 #if defined(__AVX512F__)
 #define RAOT_STORED_HIGH 8
+#define RAOT_STORED_LOW 6
 #define RAOT_STORED_X86(operation) _mm512_##operation
 #define RAOT_STORED_CHOSEN(x, limit, order) \
     _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, limit, order), limit)
@@ -61,6 +66,7 @@ static inline void raot_lanes_store_some(float *to, raot_lanes value, int32_t co
 }
 #else
 #define RAOT_STORED_HIGH RAOT_HIGH
+#define RAOT_STORED_LOW 1
 #define RAOT_STORED_X86(operation) _mm256_##operation
 #define RAOT_STORED_CHOSEN(x, limit, order) \
     _mm256_blendv_ps(x, limit, _mm256_cmp_ps(x, limit, order))
@@ -94,17 +100,16 @@ RAOT_INLINE static inline void raot_stored_block_f32(const int32_t rows, const i
     const int32_t left_step = is->left_step;
     const int32_t right_step = is->right_step;
     const int32_t to_row = is->to_row;
+    const int32_t start_row = is->start_row;
     const int32_t other_row = is->other_row;
     raot_lanes kept[RAOT_STORED_HIGH][RAOT_ROW_COLUMNS / RAOT_LANES];
 
     RAOT_UNROLL
     for (int32_t w = 0; w < wide; w++) {
-        const raot_lanes first =
-            is->starts == 1 ? RAOT_STORED_LOAD(start) : RAOT_STORED_X86(setzero_ps)();
-
         RAOT_UNROLL
         for (int32_t r = 0; r < rows; r++) {
-            kept[r][w] = first;
+            kept[r][w] = is->starts == 1 ? RAOT_STORED_LOAD(start + r * start_row)
+                                         : RAOT_STORED_X86(setzero_ps)();
         }
     }
     for (int32_t i = 0; i < is->lines; i++) {
@@ -131,11 +136,10 @@ RAOT_INLINE static inline void raot_stored_block_f32(const int32_t rows, const i
     if (is->starts == 2) {
         RAOT_UNROLL
         for (int32_t w = 0; w < wide; w++) {
-            const raot_lanes row = RAOT_STORED_LOAD(start);
-
             RAOT_UNROLL
             for (int32_t r = 0; r < rows; r++) {
-                kept[r][w] = RAOT_STORED_X86(add_ps)(kept[r][w], row);
+                kept[r][w] =
+                    RAOT_STORED_X86(add_ps)(kept[r][w], RAOT_STORED_LOAD(start + r * start_row));
             }
         }
     }
@@ -206,13 +210,30 @@ RAOT_STORED_PANEL(raot_stored_wide_f32, 2, 0)
 RAOT_STORED_PANEL(raot_stored_some_f32, 1, 1)
 RAOT_STORED_PANEL(raot_stored_one_f32, 1, 0)
 
-/* One row of RAOT_ROW_COLUMNS. */
-RAOT_NOINLINE static void raot_stored_row_f32(float *to, const float *left, const float *right,
-                                              const float *start, const float *other,
+/* Up to RAOT_STORED_LOW rows of RAOT_ROW_COLUMNS. */
+RAOT_NOINLINE static void raot_stored_row_f32(int32_t rows, float *to, const float *left,
+                                              const float *right, const float *start,
+                                              const float *other,
                                               const struct raot_multiply_store *sizes)
 {
-    raot_stored_block_f32(1, RAOT_ROW_COLUMNS / RAOT_LANES, 0, to, left, right, start, other,
-                          sizes);
+    const int32_t wide = RAOT_ROW_COLUMNS / RAOT_LANES;
+    const int32_t some = 0;
+
+#if RAOT_STORED_LOW == 1
+    (void)rows;
+    raot_stored_block_f32(1, wide, some, to, left, right, start, other, sizes);
+#else
+    switch (rows) {
+        RAOT_STORED_ROWS(1);
+        RAOT_STORED_ROWS(2);
+        RAOT_STORED_ROWS(3);
+        RAOT_STORED_ROWS(4);
+        RAOT_STORED_ROWS(5);
+    default:
+        raot_stored_block_f32(RAOT_STORED_LOW, wide, some, to, left, right, start, other, sizes);
+        break;
+    }
+#endif
 }
 #if defined(RAOT_ALL_LOW)
 
@@ -242,21 +263,27 @@ raot_multiply_store_f32(float *to, const float *left, const float *right, const 
 #if defined(RAOT_STORED_X86)
     int32_t high;
 
-    if (sizes->rows == 1 && sizes->columns == RAOT_ROW_COLUMNS) {
-        raot_stored_row_f32(to, left, right, start, other, sizes);
-        return;
-    }
     for (int32_t r = 0; r < sizes->rows; r += high) {
         const int32_t rest = sizes->rows - r;
         const float *const from = left + r * sizes->left_row;
         float *const row = to + r * sizes->to_row;
+        const float *const first = start + r * sizes->start_row;
         const float *const added = other + r * sizes->other_row;
 
+        if (sizes->columns == RAOT_ROW_COLUMNS && (RAOT_STORED_LOW > 1 || sizes->rows == 1)) {
+            const int32_t parts = (rest + RAOT_STORED_LOW - 1) / RAOT_STORED_LOW;
+
+            high = (rest + parts - 1) / parts;
+            raot_stored_row_f32(high, row, from, right, first, added, sizes);
+            continue;
+        }
 #if defined(RAOT_ALL_LOW)
-        if (sizes->columns == RAOT_TILE_COLUMNS) {
+        if (sizes->columns % RAOT_TILE_COLUMNS == 0) {
             /* Four rows are 2 and 2: one row alone would stall. */
             high = rest == RAOT_LOW + 1 ? 2 : rest < RAOT_LOW ? rest : RAOT_LOW;
-            raot_stored_whole_f32(high, row, from, right, start, added, sizes);
+            for (int32_t c = 0; c < sizes->columns; c += RAOT_TILE_COLUMNS) {
+                raot_stored_whole_f32(high, row + c, from, right + c, first + c, added + c, sizes);
+            }
             continue;
         }
 #endif
@@ -267,16 +294,16 @@ raot_multiply_store_f32(float *to, const float *left, const float *right, const 
             const int32_t columns = sizes->columns - c;
 
             if (columns >= RAOT_WIDE * RAOT_LANES) {
-                raot_stored_wide_f32(high, columns, row + c, from, right + c, start + c, added + c,
+                raot_stored_wide_f32(high, columns, row + c, from, right + c, first + c, added + c,
                                      sizes);
             } else if (columns > RAOT_LANES) {
-                raot_stored_part_f32(high, columns, row + c, from, right + c, start + c, added + c,
+                raot_stored_part_f32(high, columns, row + c, from, right + c, first + c, added + c,
                                      sizes);
             } else if (columns == RAOT_LANES) {
-                raot_stored_one_f32(high, columns, row + c, from, right + c, start + c, added + c,
+                raot_stored_one_f32(high, columns, row + c, from, right + c, first + c, added + c,
                                     sizes);
             } else {
-                raot_stored_some_f32(high, columns, row + c, from, right + c, start + c, added + c,
+                raot_stored_some_f32(high, columns, row + c, from, right + c, first + c, added + c,
                                      sizes);
             }
         }
@@ -301,7 +328,9 @@ raot_multiply_store_f32(float *to, const float *left, const float *right, const 
             for (int32_t r = 0; r < rows; r++) {
                 for (int32_t c = 0; c < RAOT_TILE_COLUMNS; c++) {
                     sums[r * RAOT_TILE_COLUMNS + c] =
-                        sizes->starts == 1 && c < columns ? start[at + c] : 0.0f;
+                        sizes->starts == 1 && c < columns
+                            ? start[(first + r) * sizes->start_row + at + c]
+                            : 0.0f;
                 }
             }
             raot_multiply_f32(rows, columns, levels, left + first * sizes->left_row,
@@ -311,7 +340,7 @@ raot_multiply_store_f32(float *to, const float *left, const float *right, const 
                     float value = sums[r * RAOT_TILE_COLUMNS + c];
 
                     if (sizes->starts == 2) {
-                        value += start[at + c];
+                        value += start[(first + r) * sizes->start_row + at + c];
                     }
                     if (sizes->adds != 0) {
                         value += other[(first + r) * sizes->other_row + at + c];

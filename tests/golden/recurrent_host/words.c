@@ -31,6 +31,7 @@
 #include "raot/lanes.h"
 #include "raot/math.h"
 #include "raot/multiply.h"
+#include "raot/multiply_store.h"
 #include "raot/profile.h"
 #include "words_weights.h"
 
@@ -83,14 +84,14 @@ fill_lstm_states_3_tile(int32_t batch, int32_t n, int32_t i0, int32_t steps_3, i
                         const float *restrict steps, const float *restrict bias,
                         const float *restrict weight_packed_0, float *restrict states_inputs0)
 {
-    float sums_1[768];
+    float sums_0[768];
     for (int32_t c = 0; c < 28; c++) {
-        sums_1[c] = bias[c + 56] + bias[c + 84];
+        sums_0[c] = bias[c + 56] + bias[c + 84];
     }
     if (1 < steps_3) {
         for (int32_t r = 1; r < 6; r++) {
             for (int32_t c = 0; c < 28; c++) {
-                sums_1[r * 32 + c] = bias[c + 56] + bias[c + 84];
+                sums_0[r * 32 + c] = bias[c + 56] + bias[c + 84];
             }
         }
     }
@@ -100,10 +101,10 @@ fill_lstm_states_3_tile(int32_t batch, int32_t n, int32_t i0, int32_t steps_3, i
         {10, 1, 28},
     };
     raot_multiply_f32(steps_3, 28, levels, &steps[((n - i0 * 4 - 1) * batch + i2) * 10],
-                      -batch * 10, weight_packed_0, sums_1);
+                      -batch * 10, weight_packed_0, sums_0);
     for (int32_t r = 0; r < steps_3; r++) {
         for (int32_t c = 0; c < 28; c++) {
-            states_inputs0[(batch * r + i2) * 28 + c] = sums_1[r * 32 + c];
+            states_inputs0[(batch * r + i2) * 28 + c] = sums_0[r * 32 + c];
         }
     }
 }
@@ -174,25 +175,31 @@ fill_lstm_states_3(int32_t batch, int32_t n, const float *restrict steps,
         for (int32_t i1 = 0; i1 < steps_2; i1++) {
             for (int32_t i2_tile = 0; i2_tile < (batch + 23) / 24; i2_tile++) {
                 const int32_t height_2 = raot_min_i32(24, batch - i2_tile * 24);
-                float sums_0[768];
-                for (int32_t r = 0; r < height_2; r++) {
-                    for (int32_t c = 0; c < 28; c++) {
-                        sums_0[r * 32 + c] =
-                            states_inputs0[(batch * i1 + i2_tile * 24 + r) * 28 + c];
-                    }
-                }
-                const struct raot_level levels_2[3] = {
-                    {1, 0, 0},
-                    {1, 0, 0},
-                    {7, 1, 28},
+                const struct raot_multiply_store sizes = {
+                    .rows = height_2,
+                    .columns = 28,
+                    .lines = 1,
+                    .taps = 1,
+                    .depth = 7,
+                    .left_row = 7,
+                    .left_line = 0,
+                    .left_tap = 0,
+                    .left_step = 1,
+                    .right_line = 0,
+                    .right_tap = 0,
+                    .right_step = 28,
+                    .to_row = 28,
+                    .start_row = 28,
+                    .other_row = 0,
+                    .starts = 1,
+                    .adds = 0,
+                    .low = -128,
+                    .high = 32640,
                 };
-                raot_multiply_f32(height_2, 28, levels_2, &states_2[i2_tile * 168], 7,
-                                  recurrence_packed, sums_0);
-                for (int32_t r = 0; r < height_2; r++) {
-                    for (int32_t c = 0; c < 28; c++) {
-                        states_gates0[i2_tile * 672 + r * 28 + c] = sums_0[r * 32 + c];
-                    }
-                }
+                raot_multiply_store_f32(&states_gates0[i2_tile * 672], &states_2[i2_tile * 168],
+                                        recurrence_packed,
+                                        &states_inputs0[(batch * i1 + i2_tile * 24) * 28],
+                                        &states_gates0[i2_tile * 672], &sizes);
             }
             for (int32_t i2_strip = 0; i2_strip < (batch + 1) / 2; i2_strip++) {
                 const int32_t i2_width = raot_min_i32(2, batch - i2_strip * 2);
@@ -250,25 +257,31 @@ fill_lstm_states_3(int32_t batch, int32_t n, const float *restrict steps,
             const int32_t t = n - i0 * 4 - i1 - 1;
             for (int32_t i2_tile = 0; i2_tile < (batch + 23) / 24; i2_tile++) {
                 const int32_t height_3 = raot_min_i32(24, batch - i2_tile * 24);
-                float sums_2[768];
-                for (int32_t r = 0; r < height_3; r++) {
-                    for (int32_t c = 0; c < 28; c++) {
-                        sums_2[r * 32 + c] =
-                            states_inputs0[(batch * i1 + i2_tile * 24 + r) * 28 + c];
-                    }
-                }
-                const struct raot_level levels_3[3] = {
-                    {1, 0, 0},
-                    {1, 0, 0},
-                    {7, 1, 28},
+                const struct raot_multiply_store sizes_2 = {
+                    .rows = height_3,
+                    .columns = 28,
+                    .lines = 1,
+                    .taps = 1,
+                    .depth = 7,
+                    .left_row = 7,
+                    .left_line = 0,
+                    .left_tap = 0,
+                    .left_step = 1,
+                    .right_line = 0,
+                    .right_tap = 0,
+                    .right_step = 28,
+                    .to_row = 28,
+                    .start_row = 28,
+                    .other_row = 0,
+                    .starts = 1,
+                    .adds = 0,
+                    .low = -128,
+                    .high = 32640,
                 };
-                raot_multiply_f32(height_3, 28, levels_3, &states_2[(batch + i2_tile * 24) * 7], 7,
-                                  recurrence_packed_0, sums_2);
-                for (int32_t r = 0; r < height_3; r++) {
-                    for (int32_t c = 0; c < 28; c++) {
-                        states_gates0[i2_tile * 672 + r * 28 + c] = sums_2[r * 32 + c];
-                    }
-                }
+                raot_multiply_store_f32(&states_gates0[i2_tile * 672],
+                                        &states_2[(batch + i2_tile * 24) * 7], recurrence_packed_0,
+                                        &states_inputs0[(batch * i1 + i2_tile * 24) * 28],
+                                        &states_gates0[i2_tile * 672], &sizes_2);
             }
             for (int32_t i2_strip = 0; i2_strip < (batch + 1) / 2; i2_strip++) {
                 const int32_t i2_width_2 = raot_min_i32(2, batch - i2_strip * 2);
