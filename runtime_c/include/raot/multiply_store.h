@@ -318,6 +318,7 @@ raot_multiply_store_f32(float *to, const float *left, const float *right, const 
     const float high = raot_bf16_to_f32((uint16_t)sizes->high);
     float sums[RAOT_TILE_ROWS * RAOT_TILE_COLUMNS];
 
+    /*@ loop unroll 2; */
     for (int32_t at = 0; at < sizes->columns; at += RAOT_TILE_COLUMNS) {
         const int32_t wide = sizes->columns - at;
         const int32_t columns = wide < RAOT_TILE_COLUMNS ? wide : RAOT_TILE_COLUMNS;
@@ -325,7 +326,9 @@ raot_multiply_store_f32(float *to, const float *left, const float *right, const 
 
         for (int32_t first = 0; first < sizes->rows; first += rows) {
             rows = sizes->rows - first < RAOT_TILE_ROWS ? sizes->rows - first : RAOT_TILE_ROWS;
+            /*@ loop unroll 24; */
             for (int32_t r = 0; r < rows; r++) {
+                /*@ loop unroll 32; */
                 for (int32_t c = 0; c < RAOT_TILE_COLUMNS; c++) {
                     sums[r * RAOT_TILE_COLUMNS + c] =
                         sizes->starts == 1 && c < columns
