@@ -74,8 +74,9 @@ def _reference(attrs: Blocks, x: Array) -> Array:
     strides, dilations = attrs.strides, attrs.dilations
     full = [image[a] + pads[a] + pads[a + rank] for a in range(rank)]
     wide = x.astype(np.float64) if x.dtype.kind == "f" else x
-    blocks = wide.reshape(x.shape[0], -1, *block, *places)
-    y = np.zeros((x.shape[0], blocks.shape[1], *full), wide.dtype)
+    channels = x.shape[1] // prod(block)
+    blocks = wide.reshape(x.shape[0], channels, *block, *places)
+    y = np.zeros((x.shape[0], channels, *full), wide.dtype)
     for tap in np.ndindex(*block):
         where = tuple(
             slice(t * d, t * d + (n - 1) * s + 1, s)

@@ -110,9 +110,9 @@ def _doubled(k: KernelBuilder, x: Expr, places: int) -> Expr:
 
 
 def reference(x: Array, table: Array, *, to: DType) -> Array:
-    rows = x.reshape(-1, x.shape[-1]).astype(np.int64)
-    if rows.size == 0:
+    if x.size == 0:
         return np.zeros(x.shape, to.numpy)
+    rows = x.reshape(-1, x.shape[-1]).astype(np.int64)
     below = rows.max(axis=1, keepdims=True) - rows
     parts = table.astype(np.int64)[np.minimum(below, len(table) - 1)]
     total = np_divided(parts, SUM_BITS).sum(axis=1, keepdims=True)

@@ -172,7 +172,7 @@ def _reference(
     batch, steps = q.shape[:2]
 
     def split(x: Array, count: int) -> Array:
-        return x.astype(np.float64).reshape(batch, steps, count, -1)
+        return x.astype(np.float64).reshape(batch, steps, count, x.shape[-1] // count)
 
     heads, kv_heads = attrs.heads, attrs.kv_heads
     queries, keys, values = split(q, heads), split(key, kv_heads), split(value, kv_heads)
@@ -192,7 +192,7 @@ def _reference(
         shared = np.repeat(memory, heads // kv_heads, axis=1)
         y[:, t] = (attrs.scale or rows**-0.5) * np.einsum("bhd,bhdm->bhm", queries[:, t], shared)
     kind = q.dtype if state is None else state.dtype
-    return y.reshape(batch, steps, -1).astype(q.dtype), memory.astype(kind)
+    return y.reshape(batch, steps, heads * columns).astype(q.dtype), memory.astype(kind)
 
 
 def _samples(rng: np.random.Generator) -> list[Sample]:

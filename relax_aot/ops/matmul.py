@@ -312,7 +312,7 @@ def _integer_reference(
     wide = wide if bias is None else bias.dtype.type
     left, right = a.astype(wide), b.astype(wide)
     if a_zero is not None:
-        column = a_zero.ndim == 1 and a_zero.size > 1
+        column = a_zero.ndim == 1 and a_zero.size != 1
         left = left - (a_zero[:, None] if column else a_zero).astype(wide)
     if b_zero is not None:
         right = right - b_zero.astype(wide)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,11 @@ def count(attrs: AveragePool, k: KernelBuilder, at: At, sizes: Shape) -> Dim:
 def views(attrs: Pool, x: Array, fill: Any) -> Array:
     """The taps of each window as the last axis."""
     view = windows_of(x, attrs, fill, attrs.counts(x.shape[2:], ceil_mode=attrs.ceil_mode))
-    return view.reshape(*view.shape[: x.ndim], int(np.prod(view.shape[x.ndim :])))
+    return _taps_last(view, x.ndim)
+
+
+def _taps_last(view: Array, rank: int) -> Array:
+    return view.reshape(*view.shape[:rank], prod(view.shape[rank:]))
 
 
 def _max_reference(attrs: Pool, x: Array) -> Array:
@@ -120,7 +124,7 @@ def counts(attrs: AveragePool, x: Array) -> Array:
     ones = np.pad(ones, widths, constant_values=1.0)
     outputs = attrs.counts(x.shape[2:], ceil_mode=attrs.ceil_mode)
     view = windows_of(ones, replace(attrs, pads=(0,) * 2 * rank), 0.0, outputs)
-    return np.asarray(view.reshape(*view.shape[: x.ndim], -1).sum(axis=-1))
+    return np.asarray(_taps_last(view, x.ndim).sum(axis=-1))
 
 
 def cases(rng: np.random.Generator) -> list[tuple[Array, dict[str, Any]]]:

@@ -296,7 +296,8 @@ def _softmax_lower(attrs: Softmax, k: KernelBuilder, x: Buffer, table: Buffer, y
 
 def _softmax_reference(attrs: Softmax, x: Array, table: Array) -> Array:
     wide, axis = x.astype(np.int64), attrs.axis
-    powers = table[np.minimum(wide.max(axis=axis, keepdims=True) - wide, len(table) - 1)]
+    peak = wide.max(axis=axis, keepdims=True, initial=-128)
+    powers = table[np.minimum(peak - wide, len(table) - 1)]
     share = powers / powers.sum(axis=axis, keepdims=True, dtype=np.float64)
     quotient = np.asarray(share / attrs.scale)
     return code_of(quotient, np.asarray(attrs.zero), attrs.to, saturate=True)

@@ -65,6 +65,37 @@ def test_a_deduced_size_that_is_a_number_is_refused() -> None:
         problems_of(wrong)
 
 
+def emptied(case: Case) -> Iterator[Case]:
+    """A case with all axes of one size of the first operand without elements, for each size."""
+    arrays = [None if a is None else np.asarray(a) for a in case.sample.args]
+    for size in dict.fromkeys(arrays[0].shape if arrays and arrays[0] is not None else ()):
+        args = tuple(
+            a if a is None else np.zeros([n * (n != size) for n in a.shape], a.dtype)
+            if size in a.shape else a
+            for a in arrays
+        )  # fmt: skip
+        yield replace(case, sample=replace(case.sample, args=args))
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
+@pytest.mark.parametrize("op", [op for op in BY_OP if op != "dft"])  # NumPy: 1 at least
+def test_references_take_arrays_without_elements(op: str) -> None:
+    """Where the op has such results; attributes that are sizes of these arrays do not change."""
+    for case in (case for case in BY_OP[op] if not case.symbolic and not case.sample.sizes):
+        for empty in emptied(case):
+            try:
+                shapes = [tuple(n.constant for n in t.shape) for t in empty.results]
+                holding = all(holds(condition, {}) for condition in empty.conditions)
+            except (RelaxAotError, ArithmeticError, IndexError):
+                continue
+            if not holding or min((n for shape in shapes for n in shape), default=0) < 0:
+                continue
+            try:
+                assert [a.shape for a in empty.expected] == shapes, empty.name
+            except IndexError:  # an index of the sample is outside an axis now
+                continue
+
+
 @pytest.mark.parametrize("op", BY_OP)
 def test_conditions_hold_for_what_the_reference_accepts(op: str) -> None:
     for case in BY_OP[op]:
