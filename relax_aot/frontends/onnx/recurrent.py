@@ -92,6 +92,8 @@ def _activations(node: Node, kind: str) -> tuple[str, ...]:
     ways = 2 if node.attr("direction", "forward") == "bidirectional" else 1
     given = [bytes(name).decode() for name in node.attr("activations") or []]
     names = tuple(name.lower() for name in given or USUAL[kind] * ways)
+    if kind == "rnn":
+        names = names[:ways]  # the default that ONNX states is of two directions, always
     if len(names) != len(USUAL[kind]) * ways:
         raise ModelError(f"a recurrent layer has the activations {given}")
     alphas, betas = (
