@@ -184,6 +184,9 @@ CASES = [
     Case("QLinearSoftmax", (u8(N, 5), scale(0.05), zero(110), scale(1 / 256), zero(0)),
          {"axis": -1, "opset": 13}, codes_apart=1),
     Case("QLinearAveragePool", POOLED, {"kernel_shape": [2, 3], "strides": [2, 1]}, codes_apart=1),
+    *(Case("QLinearAveragePool", POOLED, {"kernel_shape": [2, 3], "strides": strides, "pads": pads,
+                                          "ceil_mode": 1, "count_include_pad": 1}, codes_apart=1)
+      for strides, pads in (([1, 2], [0] * 4), ([5, 2], [1, 0, 0, 0]), ([3, 5], [0, 1, 1, 0]))),
     Case("QLinearGlobalAveragePool", POOLED, {"channels_last": 0}, codes_apart=1),
     Case("QLinearConcat", (scale(0.05), zero(100), u8(N, 3), scale(0.02), zero(7), u8(N, 2),
                            scale(0.04), zero(130)), {"axis": 1}, codes_apart=1),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from relax_aot.frontends.onnx import quantization
 from relax_aot.frontends.onnx.context import Handler, Node, Results
 from relax_aot.frontends.onnx.contrib import DOMAIN, channels_first, softmax_from
-from relax_aot.frontends.onnx.convolution import average_pool, global_pool, pool
+from relax_aot.frontends.onnx.convolution import average_pool, global_pool, pool, windows
 from relax_aot.frontends.onnx.quantization import combined_scale, zero_point
 from relax_aot.frontends.refusals import Refused
 from relax_aot.ir.dims import Dim
@@ -101,6 +101,27 @@ def _pool(work: Callable[[Node, Var], Var]) -> Handler:
     )
 
 
+def _average(node: Node, x: Var) -> Var:
+    """Where padding counts, so do the taps beyond it that ceil_mode adds, in ONNX Runtime."""
+    y = average_pool(node, x)
+    if not (node.attr("count_include_pad", 0) and node.attr("ceil_mode", 0)):
+        return y
+    kernel = tuple(int(size) for size in node.required("kernel_shape"))
+    attrs = windows(node, x, tuple(map(Dim.of, kernel)))
+    pads, rank = attrs["pads"], len(kernel)
+    ends = (pad + stride - 1 for pad, stride in zip(pads[rank:], attrs["strides"], strict=True))
+    attrs["pads"] = (*pads[:rank], *ends)
+    whole = node.emit(
+        "average_pool", x, kernel=kernel, ceil_mode=False, count_include_pad=True, **attrs
+    )
+    if whole.type == y.type:
+        return whole
+    return node.emit(
+        "slice", whole, starts=(0,) * rank, lengths=y.type.shape[2:], steps=(1,) * rank,
+        axes=tuple(range(2, 2 + rank)),
+    )  # fmt: skip
+
+
 def _reduce_mean(node: Node, x: Var) -> Var:
     rank = x.type.rank
     axes = node.attr("axes") or range(rank)
@@ -176,7 +197,7 @@ _PLAIN: dict[str, Handler] = {
     "QLinearSigmoid": _unary(lambda node, x: node.emit("sigmoid", x)),
     "QLinearLeakyRelu": _unary(_leaky_relu),
     "QLinearSoftmax": _unary(_softmax),
-    "QLinearAveragePool": _pool(average_pool),
+    "QLinearAveragePool": _pool(_average),
     "QLinearGlobalAveragePool": _pool(lambda node, x: global_pool(node, x, "mean")),
     "QLinearReduceMean": _unary(_reduce_mean),
     "QLinearConcat": _concat,
