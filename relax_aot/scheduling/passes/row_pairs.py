@@ -182,7 +182,7 @@ class _Pairs:
     def block(self, body: Sequence[Stmt]) -> None:
         """Adds the statements, with pairs where they are possible."""
         w, read = self.w, False
-        for stmt, after in zip(body, [*body[1:], None], strict=True):
+        for stmt, after in zip(body, [*body, None][1:], strict=True):
             if read:  # the product of the gather before it
                 read = False
                 continue
