@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from relax_aot.ir.dims import Bounds
 from relax_aot.ir.graph import Array, Call, Constant, Function, Module, Var, bytes_of
-from relax_aot.ir.loops import For, If, Kernel, Let, Load, Micro, Stmt, expressions, walk
+from relax_aot.ir.loops import Bind, For, If, Kernel, Let, Load, Micro, Stmt, expressions, walk
 from relax_aot.ir.names import names_of, scratch_of
 from relax_aot.ir.rewrite import rewrite_module
 from relax_aot.ir.types import DType, TensorType, shape_of
@@ -118,6 +118,8 @@ def rewrite_nests(
     for stmt in body:
         if isinstance(stmt, Let) and stmt.value.symbols <= set(w.bounds):
             w.bounds = w.bounds.with_value(stmt.name, stmt.value, stmt.value)
+        if isinstance(stmt, Bind) and stmt.low.symbols | stmt.high.symbols <= set(w.bounds):
+            w.bounds = w.bounds.with_value(stmt.name, stmt.low, stmt.high)
         if isinstance(stmt, If):
             with w.block() as then:
                 rewrite_nests(stmt.then, w, match, around)
