@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relax_aot.ir.builder import At, KernelBuilder
-from relax_aot.ir.dims import Dim, ceildiv, dim_min
+from relax_aot.ir.dims import Dim, ceildiv, dim_max, dim_min
 from relax_aot.ir.loops import Buffer, Cast, Expr, Operand, Select, apply, as_expr, binary
 from relax_aot.ir.types import DType
 from relax_aot.ops._recurrent import GATES, PARAMETERS, Cell, shared_activations
@@ -86,22 +86,25 @@ def direction(
 ) -> None:
     """One direction: states start in the result buffers and are updated step by step; in
     scratch of float32 where they are of half precision. The products of `most` steps' inputs (0:
-    of as many as are worth it) are one matrix product. With lengths, each sequence of a batch takes
-    its steps on its own."""
+    of as many as are worth it) are one matrix product. With lengths, sequences of a batch take
+    their steps one after another, in blocks of the positions of all."""
     x = given["x"]
     assert x is not None and y is not None
     seq, batch, _ = x.shape
-    sequences = batch.constant if batch.is_constant else k.tile_rows
+    lens = given["lens"]
+    sequences = 1 if lens is not None else batch.constant if batch.is_constant else k.tile_rows
     most = most or max(STEPS, k.tile_rows // max(sequences, 1))
+    if lens is not None and not k.tile_rows:
+        most = 1  # where memory counts, as it is for each sequence
     d = Dim.of(way)
     for state, first in zip(held, ("h0", "c0"), strict=False):
         start = given[first]
         with k.loops(batch, cell.hidden) as (n, j):
             k.store(state[(d, n, j)], 0.0 if start is None else start[(d, n, j)])
-    rows, lens = GATES[kind] * cell.hidden, given["lens"]
-    together = (dim_min(seq, most), batch) if lens is None else (Dim.of(1), Dim.of(1))
-    before = k.scratch(f"inputs{way}", held[0].dtype, (*together, rows))
-    gates = k.scratch(f"gates{way}", held[0].dtype, (together[1], rows))
+    rows = GATES[kind] * cell.hidden
+    own = batch if lens is None else Dim.of(1)
+    before = k.scratch(f"inputs{way}", held[0].dtype, (dim_min(seq, most), own, rows))
+    gates = k.scratch(f"gates{way}", held[0].dtype, (own, rows))
     steps = (steps_of or Steps)(k, kind, cell, given, y, held, before, gates, way)
     if lens is None:
         with k.loops(ceildiv(seq, most)) as (block,):
@@ -112,15 +115,21 @@ def direction(
             with k.loops(count) as (s,):
                 steps.step(s, k.let("t", last - s) if reverse else start_at + s)
         return
-    with k.loops(seq, batch) as (t, n):
+    blocks = ceildiv(seq, most)
+    with k.loops(batch) as (n,):
         length = k.index("length", Cast(lens[(n,)], DType.I64), 0, seq)
-        with k.when(binary("<", t, length)):
-            place = k.let("t", length - 1 - t) if reverse else t
-            alone = replace(steps, one=n)
-            alone.inputs(Dim.of(1), lambda _: place)
-            alone.step(Dim.of(0), place)
-        with k.otherwise(), k.loops(cell.hidden) as (j,):
-            k.store(y[(t, d, n, j)], 0.0)
+        alone = replace(steps, one=n)
+        with k.loops(blocks) as (block,):
+            low = (blocks - 1 - block if reverse else block) * most
+            with k.when(binary("<", low, length)):
+                some = dim_max(dim_min(length - low, most), 0)
+                count = k.let("steps", some if most > 1 else 1)
+                alone.inputs(count, lambda s: low + s)
+                with k.loops(count) as (s,):
+                    at = k.let("s", count - 1 - s) if reverse else s
+                    alone.step(at, low + at)
+        with k.loops(seq - length, cell.hidden) as (t, j):
+            k.store(y[(length + t, d, n, j)], 0.0)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,32 @@ def test_steps_of_a_batch_on_this_machine() -> None:
             np.testing.assert_allclose(y[:, n], _lstm(x[:, n], 32, weights), rtol=0, atol=2e-6)
 
 
+def test_steps_of_sequences_with_lengths() -> None:
+    """Inputs of a block of steps are one product for each sequence, in both directions."""
+    rng, hidden = np.random.default_rng(0), 8
+    shapes = {"w": (2, 32, 7), "r": (2, 32, hidden), "b": (2, 64)}
+    weights = {k: (rng.normal(size=s) / 3).astype(np.float32) for k, s in shapes.items()}
+    model = model_of(
+        f"m (float[t, 3, 7] x, int32[3] n) => (float[t, 2, 3, {hidden}] y)",
+        f'y = LSTM <hidden_size = {hidden}, direction = "bidirectional"> (x, w, r, b, n)', weights,
+    )  # fmt: skip
+    project = rx.compile(model, name="m", board="host", bounds={"t": (1, 60)})
+    code = project.files["m.c"]
+    assert b"f32[min(24, t), 1, 32]" in code
+    assert code.count(b"raot_multiply_f32(") == code.count(b"raot_multiply_store_f32(") == 2
+    run = project.host()
+    for t in (1, 24, 60):
+        x, lengths = rng.normal(size=(t, 3, 7)).astype(np.float32), [t, t // 2, 0]
+        y = run(x=x, n=np.array(lengths, np.int32))["y"]
+        for n, length in enumerate(lengths):
+            assert not y[length:, :, n].any()
+            for way, order in enumerate((slice(None), slice(None, None, -1))):
+                own = {name: one[way] for name, one in weights.items()}
+                exact = _lstm(x[:length, n][order], hidden, own)[order]
+                found = y[:length, way, n].reshape(exact.shape)
+                np.testing.assert_allclose(found, exact, rtol=0, atol=2e-6)
+
+
 def test_helium_has_tiles_for_few_rows() -> None:
     """Its vectors take four products at once."""
     project = rx.compile(_layer(24)[1], name="m", board="mps3-an547", bounds={"t": (1, 9)})
