@@ -12,7 +12,7 @@ from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import indexed_by
 from relax_aot.scheduling.devices.attention_bits import opened
 from relax_aot.scheduling.devices.attention_scores import Score
-from relax_aot.scheduling.devices.attention_seen import seen_of
+from relax_aot.scheduling.devices.attention_seen import Seen, seen_of
 from relax_aot.scheduling.devices.operands import Product
 from relax_aot.scheduling.devices.units import ROWS
 from relax_aot.scheduling.devices.vectors import VECTOR
@@ -63,6 +63,12 @@ class Blocks:
         """Of a thread: queries, sums, scores and others."""
         own = depth // 4 + width // 2 + self.keys // 2 + 10 + MASK[mask]
         return self.matrices * own + ADDRESSES
+
+    def is_short(self, depth: int, width: int, mask: str, seen: Seen | None) -> bool:
+        """Whether keys are few enough. Where positions or bits decide which of them a query sees,
+        this takes registers too, which wide heads leave to few."""
+        plain = seen is None and mask != "bits"
+        return plain or max(depth, width) <= 128 or self.keys <= 32
 
 
 BLOCKS = (

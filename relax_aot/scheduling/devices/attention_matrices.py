@@ -133,10 +133,11 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
     more = GATHERED * sum(vector == 0 for vector in sides)
     if pair.values.found.left.dtype is DType.F32:
         more += REST
-    fewest = min(size.queries for size in sizes)
+    fewest, seen = min(size.queries for size in sizes), seen_of(score.value, pair.scores)
     for size in sizes:
         registers = size.registers(depth, width, mask) + more
         fits = registers <= ROOM and size.bytes(depth, width) <= target.shared
+        fits &= size.is_short(depth, width, mask, seen)
         if fits and (size.queries == fewest or fewest < rows):
             bits = tuple(words_of(w, pair.scores, conditions, (size.queries, size.keys)))
             counted = registers + COUNTS * size.matrices <= ROOM
