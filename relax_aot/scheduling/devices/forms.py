@@ -47,6 +47,9 @@ TINY = 64
 """Bytes of scratch that one thread holds."""
 LONG = 2048
 """Iterations of a row that a block shares rather than a warp."""
+ROW = 6 << 10
+"""Bytes of scratch of a warp, with which the shared memory of a processor is enough for half of its
+warps."""
 COPIES = 64
 """Blocks at most where each has a copy of scratch in memory of the device."""
 CELLS = 4096
@@ -214,7 +217,8 @@ class Form:
         inside = shared_inside(nest.body, self.proofs, bounds)
         size = sum(_bytes(buffer, bounds) for buffer in own)
         room, warps = self.target.shared - CELLS, self.target.team
-        if inside < LONG or nest.greatest >= FEW:
+        crowded = size > ROW and inside >= warps * LANES
+        if not crowded and (inside < LONG or nest.greatest >= FEW):
             while warps > 1 and warps * size > room:
                 warps //= 2
             if warps * size <= room:
