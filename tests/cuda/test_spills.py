@@ -344,9 +344,11 @@ def test_points_of_few_filters_spill_nothing(channels: int, filters: int) -> Non
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
 
 
-def known_weights(kind: str, channels: int, filters: int, size: int, stride: int) -> str:
-    """A convolution of images of any size."""
-    pad = size // 2
+def known_weights(
+    kind: str, channels: int, filters: int, size: int, stride: int, apart: int = 1
+) -> str:
+    """A convolution of images of any size, whose windows have pixels that are so far apart."""
+    pad = size // 2 * apart
     return f"""
     symbol n in 1..64
     symbol h in 7..64
@@ -354,7 +356,8 @@ def known_weights(kind: str, channels: int, filters: int, size: int, stride: int
     const %w: {kind}[{filters}, {channels}, {size}, {size}] = splat 0.5
     func @main(%x: {kind}[n, {channels}, h, w], %b: {kind}[{filters}]) {{
       %y: {kind}[n, {filters}, (h - 1)//{stride} + 1, (w - 1)//{stride} + 1] = conv(%x, %w, %b) {{
-        strides=[{stride}, {stride}], pads=[{pad}, {pad}, {pad}, {pad}], dilations=[1, 1], group=1}}
+        strides=[{stride}, {stride}], pads=[{pad}, {pad}, {pad}, {pad}],
+        dilations=[{apart}, {apart}], group=1}}
       return %y
     }}"""
 
@@ -378,6 +381,35 @@ def test_copies_of_planes_spill_nothing_and_leave_room(
     channels: int, filters: int, size: int
 ) -> None:
     device, bounds = alone(known_weights("f16", channels, filters, size, 1))
+    source = device_source("model", [device], bounds)
+    for sm, toolkit in ((87, 12), (90, 12)):
+        assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)
+        assert min(occupied(source, sm, toolkit).values()) >= 0.25, (sm, toolkit)
+
+
+@pytest.mark.slow
+def test_wide_heads_spill_nothing_where_positions_decide() -> None:
+    shapes = ("[1, 8, n, 144] q", "[1, 1, m, 144] k", "[1, 1, m, 144] v")
+    inputs = ", ".join(f"float16{shape}" for shape in shapes)
+    made = "y = Attention <is_causal = 1> (q, k, v)"
+    text = f"heads ({inputs}) => (float16[1, 8, n, 144] y) {{ {made} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> {text}')
+    bounds = {"n": (1, 128), "m": (1, 1024)}
+    project = rx.compile(
+        model, name="net", board="cuda-sm90", emit="cuda-source", bounds=bounds
+    ).built
+    assert spilled(project.files["net.cu"].decode(), "net", 90, 12) == {}
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "size", "stride"),
+    [(160, 32, 7, 2), pytest.param(256, 48, 3, 1, marks=pytest.mark.slow)],
+)
+def test_planes_on_their_way_spill_nothing_and_leave_room(
+    channels: int, filters: int, size: int, stride: int
+) -> None:
+    """Threads hold pixels of the next part next to their sums."""
+    device, bounds = alone(known_weights("f16", channels, filters, size, stride, 2))
     source = device_source("model", [device], bounds)
     for sm, toolkit in ((87, 12), (90, 12)):
         assert spilled(source.text, "model", sm, toolkit) == {}, (sm, toolkit)

@@ -116,8 +116,8 @@ class Tiles:
     Sums of lines take registers, and so does the rounding of floats: these products have `narrow`
     tiles for large ones. Columns that are decoded are multiplied with as many rows as there is room
     for: `tall` tiles where these are at least half full, or `low` ones. `slid` ones, pairs of large
-    and small, are for few filters whose windows share pixels, with pixels as rows; `planes` ones
-    for more, of images in planes. `patches`: windows may have tiles of their own."""
+    and small, are for few filters whose windows share pixels, which are rows, with more warps for
+    pixels in registers; `planes` ones for more. `patches`: windows may have tiles of their own."""
 
     large: Tile = Tile(128, 128, 32, (2, 4))
     narrow: Tile = Tile(128, 64, 32, (4, 2))
@@ -136,6 +136,8 @@ class Tiles:
     slid: tuple[tuple[Tile, Tile], ...] = (
         (Tile(256, 32, 32, (4, 1)), Tile(128, 32, 32, (4, 1))),
         (Tile(128, 64, 32, (4, 1)), Tile(128, 64, 32, (4, 1))),
+        (Tile(256, 32, 32, (8, 1)), Tile(128, 32, 32, (4, 1))),
+        (Tile(128, 64, 32, (4, 2)), Tile(128, 64, 32, (4, 2))),
     )
     planes: tuple[Tile, Tile] = (Tile(128, 128, 32, (4, 2)), Tile(64, 128, 32, (2, 2)))
     rounding: Tile = Tile(64, 64, 32, (2, 2))
@@ -264,7 +266,7 @@ def _slid(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, Sl
     filters = greatest(extent(product.rows if slide.right else product.columns), bounds)
     pairs = (*tiles.slid, *([tiles.planes] if slide.in_planes else []))
     for pair in pairs:
-        slides = (slide.for_tile(tile.rows, tile.columns) for tile in pair)
+        slides = (slide.for_tile(*tile.lines, tile.threads) for tile in pair)
         made = [
             (replace(tile.swapped if own.right else tile, steps=own.steps), own)
             for tile, own in zip(pair, slides, strict=True) if own is not None

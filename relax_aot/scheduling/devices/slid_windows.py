@@ -37,6 +37,9 @@ LEAST_WIDTH = 6
 MOST_SHARED = 48 << 10
 """Bytes of a block, without an option for more."""
 
+MOST_HELD = 68
+"""Registers of a thread for sums and for channels of planes that are on their way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slide:
@@ -86,8 +89,9 @@ class Slide:
         at = {**split(w, self.places, place), self.channels.variable: channel}
         return w.named("ahead", sum((n * step_of(load, name) for name, n in at.items()), ZERO))
 
-    def for_tile(self, pixels: int, filters: int) -> Slide | None:
-        """With as many channels as there is room for in shared memory, twice."""
+    def for_tile(self, pixels: int, filters: int, threads: int) -> Slide | None:
+        """With as many channels as there is room for in shared memory, twice, and in registers,
+        where threads hold them."""
         kind = self.window.dtype
         pad = BYTES // kind.bytes
         for chunk in CHUNKS:
@@ -95,6 +99,8 @@ class Slide:
             window = (pixels + self.beyond) * (chunk + pad)
             elements = 2 * (window + filters * (own.steps + pad))
             fits = elements * kind.bytes <= MOST_SHARED and 4 * self.beyond <= pixels
+            if self.in_planes:
+                fits &= (pixels * filters + pixels * chunk // 2) // threads <= MOST_HELD
             if fits and self.channels.extent.constant % chunk == 0:
                 return own
         return None
