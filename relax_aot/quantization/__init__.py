@@ -82,15 +82,21 @@ def quantize(
 
 
 def _kept(module: Module, names: Sequence[str]) -> Collection[str]:
-    """Results of calls that a user names by result, by node or by operator."""
+    """Results of calls that a user names by result, by node or by operator. Several calls may
+    compute the result of a node, and the first of them has its name."""
     calls = [call for f in module.functions for call in f.body if call.outs]
     kept: set[str] = set()
     for name in names:
-        found = {
+        results = [
+            call
+            for call in calls
+            if name in (call.outs[0].name, module.source_name(call.outs[0].name))
+        ]
+        nodes = {call.origin for call in results} - {"", "result"}
+        found = {call.outs[0].name for call in results} | {
             call.outs[0].name
             for call in calls
-            if name in (call.op, call.outs[0].name, module.source_name(call.outs[0].name))
-            or name in call.origin.split(" + ")
+            if name == call.op or name in call.origin.split(" + ") or call.origin in nodes
         }
         if not found:
             shown = ", ".join(call.outs[0].name for call in calls[:SHOWN])

@@ -179,6 +179,24 @@ def model_of_nodes(nodes: list[onnx.NodeProto], width: int, **weights: Array) ->
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.parametrize("operator", ["LogSoftmax", "MeanVarianceNormalization <axes = [1]>"])
+def test_the_name_of_a_result_keeps_all_calls_of_its_node(
+    operator: str, rng: np.random.Generator
+) -> None:
+    """The first of several calls has the name of the result, and others have it with a number."""
+    weights = {"w": rng.normal(size=(6, 6)).astype(np.float32)}
+    body = f"m = MatMul(x, w) y = {operator} (m)"
+    model = model_of("m (float[n, 6] x) => (float[n, 6] y)", body, weights)
+    model.graph.node[1].name = "last"
+    module = rx.load(model, bounds={"n": 9})
+    samples = {"x": rng.normal(size=(8, 5, 6)).astype(np.float32)}
+    by_result, by_node = (
+        quantize(module, samples, Choice(keep_float=(name,)))[0] for name in ("y", "last")
+    )
+    assert len({call.op for call in module.main.body if call.origin == "last"}) > 1
+    assert [call.op for call in by_result.main.body] == [call.op for call in by_node.main.body]
+
+
 def test_what_codes_make_infinite_is_suggested_until_nothing_is(rng: np.random.Generator) -> None:
     """Shares below half a code are 0, whose logarithm is no number."""
     nodes = [
