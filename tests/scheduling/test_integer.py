@@ -38,7 +38,7 @@ SIZES = (1, 2, 3, 6, 9)
 class Subject:
     """A QLinearConv: shapes of x (n is symbolic) and of the weights, and its attributes; the
     result dequantized if that is asked for. `plain`: targets on which loops compute it; `least`:
-    of the weights."""
+    of the weights; `rare`: few weights are far from zero."""
 
     x: tuple[int | str, ...]
     w: tuple[int, ...]
@@ -48,24 +48,36 @@ class Subject:
     dequantized: bool = False
     plain: tuple[str, ...] = ()
     least: int = -128
+    rare: bool = False
 
     @property
     def is_depthwise(self) -> bool:
         return self.w[1] == 1 and "group" in self.attributes
+
+    @property
+    def weights(self) -> Array:
+        # ONNX Runtime adds two products of unsigned bytes in 16 bits on some machines.
+        far = 64 if self.dtype is np.uint8 else 128
+        rng = np.random.default_rng(1)
+        if not self.rare:
+            return rng.integers(max(-far, self.least), far, self.w).astype(np.int8)
+        found = rng.integers(-far // 2, far // 2, self.w).astype(np.int8)
+        places = rng.choice(found.size, 5, replace=False)
+        found.reshape(-1)[places] = -far if self.zeros[1] >= 0 else far - 1
+        return found
 
     def model(self) -> onnx.ModelProto:
         rng = np.random.default_rng(0)
         kind = "uint8" if self.dtype is np.uint8 else "int8"
         x_zero, w_zero, y_zero = self.zeros
         single, byte = np.float32, self.dtype
-        # ONNX Runtime adds two products of unsigned bytes in 16 bits on some machines.
-        far = 64 if self.dtype is np.uint8 else 128
+        scales = () if w_zero else (self.w[0],)
         data: dict[str, Array] = {
             "xs": np.array(0.05, single),
             "xz": np.array(x_zero, byte),
-            "w": rng.integers(max(-far, self.least), far, self.w).astype(np.int8),
-            "ws": rng.uniform(0.001, 0.02, self.w[0]).astype(single),
-            "wz": np.full(self.w[0], w_zero, np.int8),
+            "w": self.weights,
+            "ws": rng.uniform(0.001, 0.02, scales).astype(single),
+            "wz": np.full(scales, w_zero, np.int8),
             "ys": np.array(0.3, single),
             "yz": np.array(y_zero, byte),
             "b": rng.integers(-9000, 9000, self.w[0]).astype(np.int32),
@@ -172,8 +184,8 @@ SUBJECTS = FILTERED | {
 
 
 def subject_of(name: str, target: str) -> Subject:
-    """Cores with integer registers alone have loops for depthwise windows and for weights of
-    -128."""
+    """Cores with integer registers alone have loops for depthwise windows, and where many weights
+    are -128."""
     subject = SUBJECTS[name]
     if target != "scalar":
         return subject
@@ -247,6 +259,56 @@ def test_bits_on_cores_without_smlad(name: str, board: str) -> None:
         (expected,) = session.run(None, sample)
         assert run.status == 0
         assert np.array_equal(run.outputs["y"], expected), sample["x"].shape
+
+
+BEYOND = {
+    "windows of three": Subject((1, 8, "n", 6), (6, 8, 3, 3), ONES, zeros=(-3, 3, 7)),
+    "strided": Subject(
+        (1, 10, 5, "n"), (5, 10, 3, 3), "<pads = [1, 1, 1, 1], strides = [2, 2]>", zeros=(5, -4, 0)
+    ),
+    "grouped": Subject((2, 48, "n"), (8, 24, 1), "<group = 2>", zeros=(0, -2, -3)),
+    "unsigned": Subject(
+        (1, 20, "n", 3), (5, 20, 2, 2), "<pads = [1, 0, 0, 1]>", np.uint8, (131, 66, 120)
+    ),
+    "of -128": Subject((1, 16, "n", 5), (12, 16, 1, 1)),
+}
+"""Some of their weights, less the zero point, are no signed bytes, or are -128."""
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["mps2-an386", "mps2-an385", "raspberry-pi-pico"])
+@pytest.mark.parametrize("name", BEYOND)
+def test_weights_of_which_some_are_no_signed_bytes_stay_bytes(name: str, board: str) -> None:
+    """Less their zero point."""
+    subject = replace(BEYOND[name], rare=True)
+    model = subject.model()
+    weights = subject.weights.astype(np.int64) - subject.zeros[1]
+    assert weights.min() <= -128 or weights.max() > 127
+    built = driver.compile_model(model, board, driver.Options(bounds={"n": (1, max(SIZES))}))
+    assert b"raot_multiply_pairs_" in built.files[built.units[0]]
+    samples = [{"x": x} for x in subject.inputs()]
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for sample, run in zip(samples, emulate(built, samples), strict=True):
+        (expected,) = session.run(None, sample)
+        assert run.status == 0
+        assert np.array_equal(run.outputs["y"], expected), sample["x"].shape
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["mps2-an386", "mps2-an385", "raspberry-pi-pico"])
+def test_one_row_by_weights_of_which_some_are_no_signed_bytes(board: str) -> None:
+    rng = np.random.default_rng(0)
+    w = rng.integers(0, 256, (61, 10)).astype(np.uint8)
+    data = {"w": w, "wz": np.array(125, np.uint8), "xz": np.array(3, np.uint8)}
+    text = "y = MatMulInteger (x, w, xz, wz)"
+    model = model_of("m (uint8[1, 61] x) => (int32[1, 10] y)", text, data)
+    built = driver.compile_model(model, board, driver.Options())
+    assert b"raot_multiply_pair_row" in built.files[built.units[0]]
+    x = rng.integers(0, 256, (1, 61)).astype(np.uint8)
+    (run,) = emulate(built, [{"x": x}])
+    assert run.status == 0
+    wanted = (x.astype(np.int64) - 3) @ (w.astype(np.int64) - 125)
+    assert np.array_equal(run.outputs["y"], wanted)
 
 
 @pytest.mark.qemu

@@ -4,15 +4,18 @@ time. Cores without it multiply the elements of pairs (pair_sums.h).
 
 Windows of up to twelve positions are gathered as pairs of 16-bit integers (`gather_pairs.h`).
 Windows of three adjacent columns overlap there. Weights stay bytes, and each block of them is read
-once for all positions. A contraction with one position takes four channels at a time.
+once for all positions. A contraction with one position takes four channels at a time. Where a few
+weights without their zero point are no signed bytes, the lines of pairs that they multiply are
+there once more, and take the rest of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relax_aot.ir.dims import ONE, ZERO, Dim, interval
 from relax_aot.ir.example import Example
@@ -32,12 +35,15 @@ from relax_aot.scheduling.weighted import WHOLE, Span, Tile, Weights, position_t
 from relax_aot.scheduling.windows import Axis
 from relax_aot.scheduling.writer import Writer
 
+Steps = NDArray[np.int64]
 CHANNELS = 32
 """Channels whose sums are kept at once."""
 PANEL = 4096
 """Bytes of pairs at most for which more positions are computed at once."""
 ROW_CHANNELS = 128
 """The same for a single position."""
+REPEATED = 16
+"""Lines of pairs at most that are there more than once, at most every third one."""
 
 
 def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
@@ -47,17 +53,68 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     found = found.collapsed or found
     if found.channel is None or not found.has_depth(context.constants):
         return None
-    known = found.w.dtype is DType.I8 and found.w.buffer.name in context.balanced
-    if not known or found.w_zero:
+    fits = found.w.dtype is DType.I8 and found.w.buffer.name in context.balanced
+    fits = fits and found.w_zero == 0
+    if not fits and not context.calls:
         return None
     roles = roles_of(found)
     if roles is None:
         return None
     roles = _of_one_channel(found, roles)
+    repeated = () if fits else _repeated(found, roles, context.calls)
+    if repeated is None:
+        return None
     one, rest = by_channel(found, context.constants) or (None, found)
     if rest.store is None or stride(rest.store, found.own) is None:
         one, rest = None, found
-    return _Pairs(found, w, roles, one, rest, context).emit
+    return _Pairs(found, w, roles, repeated, one, rest, context).emit
+
+
+def _repeated(
+    found: Weighted, roles: Roles, calls: Sequence[Arrays]
+) -> tuple[Sequence[int], ...] | None:
+    """Lines of pairs that are there once more, twice more, ...; None if they are too many."""
+    layout = _Layout(found, Weights(found, roles.order), roles)
+    rests = [layout.steps(data) for data in calls]
+    repeated: list[Sequence[int]] = []
+    lines: Sequence[int] = range(layout.lines)
+    while True:
+        for rest in rests:
+            _take(rest, lines)
+        lines = sorted({int(line) for rest in rests for line in np.nonzero(rest)[-3]})
+        if not lines:
+            return tuple(repeated)
+        repeated.append(lines)
+        if sum(map(len, repeated)) > min(REPEATED, layout.lines // 3):
+            return None
+
+
+def _take(rest: Steps, lines: Sequence[int]) -> Steps:
+    """What is closest to the rest of some lines, where the first of two channels and 256 times the
+    second one have 16 bits. It is subtracted."""
+    found = np.clip(rest[..., lines, :, :], -128, 127)
+    first, second = found[..., 0::2, :, :, :], found[..., 1::2, :, :, :]
+    np.maximum(second, np.where(first < 0, -127, -128), out=second)
+    rest[..., lines, :, :] -= found
+    return found
+
+
+class _Layout:
+    """`taps`: of a line of pairs; `lines`: of a window."""
+
+    def __init__(self, found: Weighted, pack: Weights, roles: Roles) -> None:
+        self.found, self.pack = found, pack
+        self.taps = 1 if roles.column is None else found.counts[roles.column]
+        self.lines = -(-found.depth // self.taps // 2)
+
+    def steps(self, data: Arrays) -> Steps:
+        """Weights of an even number of channels, by channel, line, tap, and half of a pair."""
+        values, lead = self.pack.values(data), len(self.pack.lead)
+        outer, channels = values.shape[:lead], self.found.channels
+        values = values.reshape(*outer, channels, -1, self.taps)
+        room = (*outer, round_up(channels, 4), self.lines * 2, self.taps)
+        values = padded(values, room).reshape(*room[:-2], self.lines, 2, self.taps)
+        return np.array(np.swapaxes(values, -1, -2), np.int64)
 
 
 def _of_one_channel(found: Weighted, roles: Roles) -> Roles:
@@ -72,22 +129,23 @@ def _of_one_channel(found: Weighted, roles: Roles) -> Roles:
 class _Pairs:
     """`one`: the epilogue, None where sums do not become bytes; `joint`: rows of positions follow
     each other; `row`: one position; `three`: windows of three adjacent columns that overlap;
-    `lines`: of pairs; `part`: channels at once."""
+    `lines`: of pairs, with the repeated ones; `part`: channels at once."""
 
     def __init__(
-        self, found: Weighted, w: Writer, roles: Roles, one: Requantization | None, rest: Weighted,
-        context: Context,
+        self, found: Weighted, w: Writer, roles: Roles, repeated: tuple[Sequence[int], ...],
+        one: Requantization | None, rest: Weighted, context: Context,
     ) -> None:  # fmt: skip
         self.found, self.w, self.roles, self.one, self.rest = found, w, roles, one, rest
-        self.context = context
+        self.context, self.repeated = context, repeated
         self.pack = Weights(found, roles.order, *(one.loads if one else ()))
         self.last = found.positions[-1].variable if found.positions else ""
         places = [found.x, rest.store] if one and rest.store else [found.x]
         self.joint = roles.column is None and found.joined(*places)
         axis = roles.across
         self.row = interval(found.tiled(self.joint), w.bounds.open)[1] == 1
-        self.taps = 1 if roles.column is None else found.counts[roles.column]
-        self.lines = -(-found.depth // self.taps // 2)
+        self.layout = _Layout(found, self.pack, roles)
+        self.taps = self.layout.taps
+        self.lines = self.layout.lines + sum(map(len, repeated))
         overlap = (axis.taps, axis.stride, axis.dilation) == (3, 1, 1)
         overlap = overlap and roles.column is not None and not self.row
         self.most = self._most(overlap)
@@ -159,6 +217,7 @@ class _Pairs:
             with position_tiles(w, found, size, self.joint) as tile:
                 at = tile.at(w)
                 self._gather(at, tile.count, ZERO)
+                self._repeat(tile.count)
                 self._finish(tile, at)
             return
         outer, inner = found.positions
@@ -168,17 +227,18 @@ class _Pairs:
                 at = {outer.variable: first + line, inner.variable: ZERO}
                 self._gather(at, inner.stop, line * inner.stop)
             tile = Tile(found, first * inner.stop, lines * inner.stop, {})
+            self._repeat(tile.count)
             self._finish(tile, {outer.variable: first, inner.variable: ZERO})
 
     def _packed(self, data: Arrays) -> Array:
         """Weights of two channels in 16 bits: the first one, and 256 times the second one."""
-        values, lead = self.pack.values(data), len(self.pack.lead)
-        outer, channels = values.shape[:lead], self.found.channels
-        values = values.reshape(*outer, channels, -1, self.taps)
-        room = (*outer, round_up(channels, self.group), self.lines * 2, self.taps)
-        values = padded(values, room).reshape(*room[:-2], self.lines, 2, self.taps)
-        steps = np.swapaxes(values, -1, -2).reshape(*room[:-2], self.lines * self.taps, 2)
-        steps = padded(steps, (*room[:-2], self.steps, 2))
+        rest, lead = self.layout.steps(data), len(self.pack.lead)
+        outer, channels = rest.shape[:lead], round_up(self.found.channels, self.group)
+        rest = rest[..., :channels, :, :, :]
+        every = (range(self.layout.lines), *self.repeated)
+        parts = [_take(rest, lines) for lines in every]
+        joined = np.concatenate(parts, -3).reshape(*outer, channels, -1, 2)
+        steps = padded(joined, (*outer, channels, self.steps, 2))
         near = 2 if self.row else 1  # steps of two channels that follow each other
         groups = steps.reshape(*outer, -1, self.group // 2, 2, self.steps // near, near, 2)
         first, second = np.moveaxis(groups.astype(np.int64), -4, 0)
@@ -205,6 +265,18 @@ class _Pairs:
             taps=1 if self.three else self.taps, dilation=axis.dilation, columns=columns,
             first=lead, stride=axis.stride, width=width, column_step=axis.step, wide=self.wide,
         )  # fmt: skip
+
+    def _repeat(self, count: Dim) -> None:
+        """Copy the lines that are there more than once."""
+        rows = 1 if self.three else self.taps
+        for to, line in enumerate((n for lines in self.repeated for n in lines), self.layout.lines):
+            with (
+                self.w.range("tap", rows) as tap,
+                self.w.range("column", count + 2 * self.three) as column,
+                self.w.range("half", 2) as half,
+            ):
+                pair = Load(self.pairs, (tap + line * rows, column, half))
+                self.w.add(Store(self.pairs, (tap + to * rows, column, half), pair))
 
     @contextmanager
     def _sums(self, count: Dim, at: Mapping[str, Dim]) -> Iterator[tuple[Dim, Dim]]:
