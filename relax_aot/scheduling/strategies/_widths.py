@@ -20,6 +20,8 @@ LEAST_COLUMNS = 8
 """Narrower results are not worth a tile."""
 WIDENED_ROWS = 32
 """Rows for which it is worth to convert weights of half precision to a panel of floats."""
+FILLED = 8
+"""One in how many columns of a wide panel may be empty."""
 FEW = 6
 """Rows of a tile of many columns: weights are read once for them."""
 
@@ -50,6 +52,9 @@ def row_columns(found: Contraction, across: For, w: Writer, context: Context) ->
     """The columns of a tile: more where it has few rows, which a micro-kernel begins and stores."""
     target, rows = context.target, found.swapped.columns
     if not target.stores or found.computed or len(rows) > 1:
+        return COLUMNS
+    count = greatest(across.extent, w.bounds)
+    if -count % target.stores > count // FILLED:
         return COLUMNS
     loops = ((rows or [ABSENT])[0], ABSENT, across)
     row, line, columns = (Span(loop.variable, loop.start, loop.extent, "") for loop in loops)
