@@ -167,6 +167,7 @@ def emulated(*arguments: str | Path) -> list[str]:
     return [emulator, "-L", str(SYSROOT), *map(str, arguments)]
 
 
+@pytest.mark.long
 def test_a_program_runs_with_the_c_library_of_every_jetpack(program: Path) -> None:
     with program.open("rb") as file:
         elf = ELFFile(file)

@@ -238,7 +238,7 @@ func @main(%q: f16[b, 2, n, 32], %k: f16[b, 2, 32, n], %v: f16[b, 2, n, 32], %se
 """  # noqa: E501
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_indices_of_long_masks_fit() -> None:
     project = rx.compile(rx.parse(LONG), board="jetson-orin-nano", emit="cuda-source", name="long")
     assert "bits" in project.built.files["long.cu"].decode()

@@ -171,6 +171,7 @@ def test_rounded_factors_are_asked_for(tmp_path: Path, project: Project) -> None
     found.close()
 
 
+@pytest.mark.long
 def test_the_workspace_is_memory_of_the_arena(project: Project) -> None:
     slots = [slot for slot in project.plan.slots if slot.var.name.endswith("workspace")]
     assert [slot.greatest_bytes for slot in slots] == [1024] * 3

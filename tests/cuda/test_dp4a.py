@@ -31,7 +31,8 @@ def test_chips_from_6_1_on_have_it() -> None:
     assert found == ["cuda", "cuda_dp4a"]
 
 
-@pytest.mark.parametrize("kind", ["int8", pytest.param("uint8", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.long
 def test_sums_on_a_xavier_are_exact(kind: str) -> None:
     """Of a factor of either sign, with zero points, at sizes of each launch."""
     noise, low = np.random.default_rng(2), np.iinfo(kind).min

@@ -44,6 +44,7 @@ def test_a_sequence_of_entries_keeps_one_state(project: rx.EntriesProject) -> No
             np.testing.assert_allclose(host[name](x=x)["y"], wanted(name, x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_entries_share_what_is_equal(project: rx.EntriesProject) -> None:
     needs = [one.plan.arena_bytes for one in project.built.entries.values()]
     assert project.built.arena_bytes == max(needs) < sum(needs)

@@ -130,11 +130,9 @@ kernel @dot_KIND_AXES(
 
 @pytest.mark.parametrize(
     ("kind", "axes"),
-    [
-        pytest.param("i8", "jk", marks=pytest.mark.slow),
-        pytest.param("u8", "kj", marks=pytest.mark.long),
-    ],
+    [("i8", "jk"), ("u8", "kj")],
 )
+@pytest.mark.long
 def test_decoded_weights_are_those_of_half_precision(kind: str, axes: str, tmp_path: Path) -> None:
     """In tiles of 512 rows. Every byte and zero point is there, and scales that are subnormal."""
     random, sizes = np.random.default_rng(3), {"j": 48, "k": 88}
@@ -273,7 +271,7 @@ kernel @dot_DEPTH(%x: i8[n, DEPTH], %w: i8[40, DEPTH]) -> (%y: i32[n, 40]) {
 }"""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sums_of_bytes_have_any_known_number_of_parts(tmp_path: Path) -> None:
     """Of one to six parts, of which the last one is whole or not, in small tiles."""
     random, kernels, jobs = np.random.default_rng(9), list[Kernel](), list[Job]()

@@ -148,14 +148,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "cases",
-    [
-        pytest.param(CASES[:1], marks=pytest.mark.slow),
-        pytest.param(CASES[1:], marks=pytest.mark.long),
-    ],
-    ids=["one", "others"],
-)
+@pytest.mark.parametrize("cases", [CASES[:1], CASES[1:]], ids=["one", "others"])
+@pytest.mark.long
 def test_results_are_those_of_dequantized_weights(
     cases: list[tuple[str, int]], tmp_path: Path
 ) -> None:

@@ -387,7 +387,7 @@ def test_copies_of_planes_spill_nothing_and_leave_room(
         assert min(occupied(source, sm, toolkit).values()) >= 0.25, (sm, toolkit)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_wide_heads_spill_nothing_where_positions_decide() -> None:
     shapes = ("[1, 8, n, 144] q", "[1, 1, m, 144] k", "[1, 1, m, 144] v")
     inputs = ", ".join(f"float16{shape}" for shape in shapes)
@@ -403,8 +403,9 @@ def test_wide_heads_spill_nothing_where_positions_decide() -> None:
 
 @pytest.mark.parametrize(
     ("channels", "filters", "size", "stride"),
-    [(160, 32, 7, 2), pytest.param(256, 48, 3, 1, marks=pytest.mark.slow)],
+    [(160, 32, 7, 2), (256, 48, 3, 1)],
 )
+@pytest.mark.long
 def test_planes_on_their_way_spill_nothing_and_leave_room(
     channels: int, filters: int, size: int, stride: int
 ) -> None:

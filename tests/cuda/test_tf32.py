@@ -84,6 +84,7 @@ def product(x: Array, w: Array, *, short: bool) -> Array:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.long
 def test_factors_are_rounded_and_sums_are_not(transposed: bool) -> None:
     found = Emulated(compiled(transposed=transposed))
     assert found.init(a=1, m=1, j=1) == OK

@@ -134,6 +134,7 @@ def test_the_encoding_of_other_programs_stays(major: int) -> None:
 @needs_compilers
 @needs_fixed_addresses
 @pytest.mark.parametrize("major", ABI)
+@pytest.mark.long
 def test_the_same_text_is_the_same_machine_code(
     major: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

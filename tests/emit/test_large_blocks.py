@@ -125,8 +125,8 @@ def test_the_host_maps_the_weights(sanitize: bool) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_is_linked")
+@pytest.mark.long
 def test_entries_map_their_weights(tmp_path: Path) -> None:
     options: Any = {"bounds": {"n": 9, "batch": 2}, "state": {"state": "stateN"}, "name": "two"}
     sources = {"tag": gru_tagger(), "again": gru_tagger()}

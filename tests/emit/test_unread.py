@@ -111,7 +111,7 @@ def random_project(seed: int) -> Project:
     return driver.compile_model(made.model, options=options)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_random_graphs_build_without_a_warning(tmp_path: Path) -> None:
     seeds = (*WARNED, *range(5000, 5000 + GATE))
     assert strict(map(random_project, seeds), tmp_path) == ""

@@ -110,7 +110,7 @@ def test_the_block_is_laid_out_as_described() -> None:
         assert offset >= data_offset and zlib.crc32(block[offset : offset + size]) == crc
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_whole_is_bound_and_more_room_is_no_error(binder: Binder) -> None:
     assert binder.bind() == OK and binder.bound
     assert binder.bind(binder.data.size + 1) == OK

@@ -187,7 +187,7 @@ def lines_of(blocks: Sequence[BlockRuns], sizes: dict[int, int], line: int) -> i
 
 
 @pytest.mark.qemu
-@pytest.mark.slow
+@pytest.mark.long
 def test_buffers_of_the_flash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flash, image = Timing(120, 5, 64, False, 0, 0), build_image(gesture(), tmp_path)
     none, slow = blocks_with(flash, image, monkeypatch)

@@ -590,7 +590,7 @@ def test_verbs_of_one_model(verb: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_entry_is_profiled(tmp_path: Path) -> None:
     found = run("profile", *saved(tmp_path), *OPTIONS, "--entry", "decode")
     assert found.exit_code == 0, found.output

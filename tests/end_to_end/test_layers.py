@@ -192,8 +192,8 @@ def inputs_of(model: onnx.ModelProto, n: int) -> dict[str, Array]:
     return feeds
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long
 def test_one_function_runs_all_layers(name: str) -> None:
     text = text_of(project_of(name))
     (layer,) = project_of(name).built.view.layers

@@ -47,7 +47,7 @@ def tiny(count: int, board: str = "host") -> rx.Project:
     return rx.compile(model, board=board, name="tiny", bounds=bounds, threads=count)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_results_have_the_bits_of_one_thread() -> None:
     one, three = tiny(1).host(), tiny(3).host()
     for n in SIZES:

@@ -116,7 +116,7 @@ def test_two_arenas_have_tables_of_their_own(tmp_path: Path) -> None:
         np.testing.assert_allclose(run(x=frames(n))["y"], wanted(n), atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_sanitizers_find_nothing() -> None:
     run: HostModel = host_model(compiled(), sanitize=True)
     for n in SIZES:

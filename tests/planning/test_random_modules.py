@@ -140,8 +140,8 @@ def test_c_equals_numpy(seeds: range) -> None:
     verify({seed: random_module(seed) for seed in seeds})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seeds", groups(3008, RAISED), ids=str)
+@pytest.mark.long
 def test_bounds_may_be_raised(seeds: range) -> None:
     verify_raised({seed: random_module(seed) for seed in seeds})
 

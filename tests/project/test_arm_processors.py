@@ -128,6 +128,7 @@ def test_the_choice_follows_what_linux_says(tmp_path: Path) -> None:
     ],
     ids=["one", "old-compiler", "older-compiler"],
 )
+@pytest.mark.long
 def test_builds_with_less(
     flags: str, arguments: tuple[str, ...], found: set[str], tmp_path: Path
 ) -> None:

@@ -195,8 +195,8 @@ def test_a_project_names_its_files(tmp_path: Path) -> None:
         (project.write(at, kind) / "mine.txt").unlink()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("package", ["flat", "zephyr", "platformio"])
+@pytest.mark.long
 def test_an_edit_of_the_bounds_is_kept_or_refused(package: str, tmp_path: Path) -> None:
     model = ROOT / "examples" / "gesture" / "gesture.onnx"
     runner, out = CliRunner(), tmp_path / "out"

@@ -51,7 +51,7 @@ def test_errors_are_those_published(name: str, program: Path) -> None:
     assert double.error <= most_of_double * OTHERS, double.at
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_error_would_show(tmp_path: Path) -> None:
     """A routine that is off in the last bits is found by the same program."""
     source = (ROOT / "benchmarks" / "math_errors.c").read_text()

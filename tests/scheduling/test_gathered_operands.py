@@ -176,9 +176,8 @@ def test_host(sanitize: bool) -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize(
-    "board", ["mps3-an547", pytest.param("mps2-an386", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("board", ["mps3-an547", "mps2-an386"])
+@pytest.mark.long
 def test_boards(board: str) -> None:
     runs = emulate(project(ALL, board), [arrays(n, s) for n, s in SIZES])
     for run, wanted in zip(runs, expected(), strict=True):

@@ -212,7 +212,7 @@ def residual_net(seed: int, weights_in: str = "auto") -> Project:
 
 
 @pytest.mark.qemu
-@pytest.mark.slow
+@pytest.mark.long
 def test_multipliers_in_a_block_are_no_sizes() -> None:
     """Sums of two images, whose multipliers are read from the block of weights."""
     samples = [{"x": np.random.default_rng(4).normal(size=(1, 8, 17)).astype(np.float32)}]
@@ -222,8 +222,8 @@ def test_multipliers_in_a_block_are_no_sizes() -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.long
 def test_sums_and_tables_are_vectors(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def follow(host: HostEntries, tokens: Array, *calls: int) -> Array:
         ),
     ],
 )
+@pytest.mark.long
 def test_the_c_computes_the_logits(name: str, kind: str) -> None:
     """With the same bits however the tokens are divided into calls."""
     host, tokens = compiled(name, kind).host(), text(CONTEXT)

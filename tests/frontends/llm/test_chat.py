@@ -252,7 +252,7 @@ def test_tokens_are_those_of_the_rendered_text(kind: str, shape: str, tmp_path: 
         assert encoder(shown) == encoder.expected(reference(template, shown)), shown
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_messages_cannot_have_special_tokens_and_continue_an_answer(tmp_path: Path) -> None:
     template = CHATML.replace("<|start|>", "<s>")
     chat = read(tmp_path, template)

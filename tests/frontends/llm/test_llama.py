@@ -193,7 +193,7 @@ def test_options_of_compile(name: str) -> None:
         assert last_logits(host, tokens, (7,)) == whole
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_logits_of_all_tokens_are_those_of_each() -> None:
     host, tokens = compiled("tied", rows="all").host(), text(24)
     found = host.prefill(tokens=tokens)["logits"]

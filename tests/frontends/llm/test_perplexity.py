@@ -46,7 +46,7 @@ def expected(folder: Path) -> tuple[int, float]:
     return len(losses), float(np.mean(losses))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_perplexity_is_that_of_float64(folder: Path) -> None:
     command = ["perplexity", str(folder), str(folder / "text.txt"), "--context", str(CONTEXT)]
     command += ["--chunk", str(CHUNK), "--quantize", "q8_0", "--quantize", "q4_0", "--json", "-"]

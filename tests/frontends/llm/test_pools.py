@@ -63,6 +63,7 @@ CALLS = (9, 1, 1, 16, 1, 5, 1, 1, 1)
     ],
     ids=["plain", "window", "f16", "int8", "quantized"],
 )
+@pytest.mark.long
 def test_bits_are_those_of_a_cache_for_one_text(
     name: str, loading: dict[str, Any], options: dict[str, Any]
 ) -> None:

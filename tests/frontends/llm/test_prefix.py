@@ -91,7 +91,7 @@ def test_memory(folder: Path) -> None:
     assert fixed.built.arena_bytes == plain.built.arena_bytes
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_full_context_changes_nothing(folder: Path) -> None:
     host = compiled(folder, 27).host()
     with pytest.raises(rx.RelaxAotError, match="the first call creates the state"):
