@@ -29,6 +29,11 @@ class Building(ABC):
 
     @property
     @abstractmethod
+    def operator_name(self) -> str:
+        """The operator as its format names it."""
+
+    @property
+    @abstractmethod
     def result_name(self) -> str:
         """The name of the first result; empty where it has none."""
 
@@ -84,6 +89,7 @@ class Building(ABC):
 
     def emit_all(self, op: str, *args: Var | None, **attrs: Any) -> tuple[Var, ...]:
         name = self.result_name or op
+        self.builder.shared.operators[self.origin] = self.operator_name
         return self.builder.call(op, *args, name=name, origin=self.origin, **attrs)
 
     def reshape(self, x: Var, shape: Sequence[Dim | int]) -> Var:

@@ -166,4 +166,5 @@ class FunctionBuilder(Values):
             source=source,
             replaceable=shared.replaceable,
             keeps_half=shared.keeps_half,
+            operators=tuple(shared.operators.items()),
         )

@@ -62,6 +62,8 @@ class Shared:
     known: dict[str, Array] = field(default_factory=dict)
     measured: dict[str, Array] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    operators: dict[str, str] = field(default_factory=dict)
+    """By the origin of calls, the operator of the source model."""
     narrowed: dict[str, tuple[int, int]] = field(default_factory=dict)
     requested: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """What the user says of symbols of data-dependent sizes."""

@@ -425,6 +425,9 @@ class Module:
     """Whether code is to fit other weights and quantization parameters of the same graph."""
     keeps_half: bool = False
     """Whether weights of half precision stay so: they take less memory, and more time."""
+    operators: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """Operators of the source model by origin. The text form omits them: only names that a user
+    gives are looked up here."""
 
     def __str__(self) -> str:
         return to_text(self)

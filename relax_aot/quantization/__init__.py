@@ -82,9 +82,11 @@ def quantize(
 
 
 def _kept(module: Module, names: Sequence[str]) -> Collection[str]:
-    """Results of calls that a user names by result, by node or by operator. Several calls may
-    compute the result of a node, and the first of them has its name."""
+    """Results of calls that a user names by result, by node or by operator, ours or that of the
+    source model. Several calls may compute the result of a node, and the first of them has its
+    name."""
     calls = [call for f in module.functions for call in f.body if call.outs]
+    operators = dict(module.operators)
     kept: set[str] = set()
     for name in names:
         results = [
@@ -96,11 +98,16 @@ def _kept(module: Module, names: Sequence[str]) -> Collection[str]:
         found = {call.outs[0].name for call in results} | {
             call.outs[0].name
             for call in calls
-            if name == call.op or name in call.origin.split(" + ") or call.origin in nodes
+            if name == call.op
+            or call.origin in nodes
+            or any(name in (node, operators.get(node)) for node in call.origin.split(" + "))
         }
         if not found:
             shown = ", ".join(call.outs[0].name for call in calls[:SHOWN])
-            raise QuantizeError(f"the model has no layer {name!r}; layers are {shown}, ...")
+            kinds = ", ".join(dict.fromkeys(operators.values()) or sorted({c.op for c in calls}))
+            raise QuantizeError(
+                f"the model has no layer {name!r}; layers are {shown}, ...; operators are {kinds}"
+            )
         kept |= found
     return kept
 

@@ -98,6 +98,10 @@ class Arguments(Building):
         return self.proto.name or self.result_name
 
     @property
+    def operator_name(self) -> str:
+        return self.proto.op_type
+
+    @property
     def result_name(self) -> str:
         return next((name for name in self.proto.output if name), "")
 

@@ -88,6 +88,10 @@ class Arguments(Building):
         return label_of(self.graph, self.operator)
 
     @property
+    def operator_name(self) -> str:
+        return self.operator.name
+
+    @property
     def result_name(self) -> str:
         return short(self.result().name) if self.operator.outputs else ""
 
