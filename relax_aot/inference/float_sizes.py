@@ -74,6 +74,14 @@ def of_constant(data: Array) -> Array | None:
     return _array([Quotient(Dim.of(f.numerator), f.denominator) for f in fractions], data.shape)
 
 
+def numbers(value: Array | None, dtype: DType) -> Array | None:
+    """The floats that quotients are, where none depends on a symbol."""
+    if value is None or not all(q.over.is_constant for q in value.flat):
+        return None
+    plain = [q.over.constant / q.under for q in value.flat]
+    return np.array(plain, dtype.numpy).reshape(value.shape)
+
+
 def follow(
     op: str,
     args: Sequence[Array],

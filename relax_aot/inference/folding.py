@@ -25,6 +25,9 @@ once."""
 KNOWN_LIMIT = 4096
 """Integer values of more elements than this take no part in shape arithmetic."""
 
+MEASURED_CODES = 64
+"""Constants of quantized values of more elements than this are weights, and no sizes."""
+
 EXACT = (DType.I64, DType.I32, DType.BOOL)
 """Element types that take part in shape arithmetic: narrower integers would wrap."""
 
@@ -98,6 +101,8 @@ class Values(Sizes):
         """Evaluate now where all arguments are constants and the result is small."""
         record = all_ops()[op]
         values = [None if a is None else self.numeric(a) for a in args]
+        if op == "quantize" and values[0] is None and args[0] is not None:
+            values[0] = float_sizes.numbers(self.measured(args[0]), args[0].type.dtype)
         absent = any(v is None and a is not None for v, a in zip(values, args, strict=True))
         if absent or any(depends_on_sizes(v) for v in attrs.values()):
             return None
@@ -161,6 +166,9 @@ class Values(Sizes):
         self, op: str, args: tuple[Var | None, ...], attrs: dict[str, Any], out: Var
     ) -> None:
         """The same through floats, and back to integers."""
+        if op == "dequantize":
+            self._measure_codes(args, attrs, out)
+            return
         values: list[Array] = []
         for arg in args:
             value = None
@@ -181,6 +189,17 @@ class Values(Sizes):
             self.shared.measured[out.name] = result
         elif dtype in (DType.I32, DType.I64) and _fits(result, dtype, self.bounds):
             self.know(out, result)
+
+    def _measure_codes(self, args: tuple[Var | None, ...], attrs: dict[str, Any], out: Var) -> None:
+        """Constants that a call dequantizes, which is not folded: they might be weights."""
+        codes = [None if a is None else self.numeric(a) for a in args]
+        absent = any(c is None and a is not None for c, a in zip(codes, args, strict=True))
+        if absent or out.type.elements.constant > MEASURED_CODES:
+            return
+        numbers = np.asarray(all_ops()["dequantize"].reference(*codes, **attrs))
+        value = float_sizes.of_constant(numbers)
+        if value is not None:
+            self.shared.measured[out.name] = value
 
 
 def _fits(value: Array, dtype: DType, bounds: Bounds) -> bool:

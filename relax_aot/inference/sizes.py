@@ -144,6 +144,17 @@ class Sizes:
             shared.narrowed = outer
             shared.set_bounds()
 
+    @contextmanager
+    def during(self, relation: Relation) -> Iterator[None]:
+        """What is built inside runs only where the relation holds, so that proofs may use it."""
+        self.shared.assumed.append(relation)
+        self.shared.set_bounds()
+        try:
+            yield
+        finally:
+            self.shared.assumed.remove(relation)
+            self.shared.set_bounds()
+
     @property
     def bounds(self) -> Bounds:
         return self.shared.bounds

@@ -191,11 +191,9 @@ RANGE = Op(
         Sample((), {"start": 0.5, "step": 0.25, "length": 4, "dtype": DType.F32}, symbolic=False),
     ],
     conditions=not_negative("length"),
-    symbolic=plainly(
-        lambda *, start, step, length, dtype: np.array(
-            [start + step * i for i in range(int(length))] + [None], object
-        )[:-1]
-    ),
+    symbolic=lambda _bounds, *, start, step, length, dtype: np.array(
+        [start + step * i for i in range(int(length))] + [None], object
+    )[:-1],
 )
 
 

@@ -221,6 +221,41 @@ BODIES = {
         weights = DequantizeLinear <axis = 0> (stored, scales, zeros)
         total = ReduceSum <keepdims = 0> (weights)
         y = Add(x, total)""",
+    # Static quantization of ONNX Runtime takes float arithmetic of sizes for activations.
+    "constant sizes between quantize and dequantize": """
+        five = Constant <value = float[1] {5.0}> ()
+        half = Constant <value = float[1] {0.5}> ()
+        scale = Constant <value = float {0.03125}> ()
+        zero = Constant <value = uint8 {0}> ()
+        whole = QuantizeLinear(five, scale, zero)
+        back = DequantizeLinear(whole, scale, zero)
+        parts = Mul(back, half)
+        up = Ceil(parts)
+        third = QuantizeLinear(up, scale, zero)
+        again = DequantizeLinear(third, scale, zero)
+        length = Cast <to = 7> (again)
+        wide = Concat <axis = 1> (x, x, x)
+        shape = Concat <axis = 0> (b, length, minus)
+        apart = Reshape(wide, shape)
+        y = ReduceSum <keepdims = 0> (apart, second)""",
+    # EmbeddingBag of the newer exporter: rows between neighboring elements.
+    "as many iterations as a vector has neighbors": """
+        wide = ReduceSum <keepdims = 0> (x, first)
+        zero = Constant <value = int64 {0}> ()
+        step = Constant <value = int64 {1}> ()
+        count = Squeeze(n)
+        going = Less(zero, count)
+        last, rows = Loop("", going, zero) <body = each (int64 i, bool on, int64 place)
+            => (bool more, int64 next, float[c] row) {
+                line = Constant <value = int64[1] {-1}> ()
+                begin = Reshape(place, line)
+                end = Add(begin, step)
+                row = Slice(wide, begin, end)
+                next = Add(place, step)
+                more = Less(next, count)
+            }>
+        line = Transpose(rows)
+        y = Add(line, x)""",
 }
 
 
@@ -228,6 +263,11 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_sizes_that_sizes_make(body: str) -> None:
     check(model_of(body))
+
+
+def test_constant_sizes_between_quantize_and_dequantize_are_no_data() -> None:
+    model = model_of(BODIES["constant sizes between quantize and dequantize"])
+    assert [symbol.name for symbol in rx.load(model, bounds=BOUNDS).symbols] == ["b", "n"]
 
 
 @pytest.mark.parametrize("kind", ["float", "double", "int64"])

@@ -388,7 +388,7 @@ def image(function: Callable[..., Any], **others: Any) -> Network:
 
 NETWORKS = (
     Network("warped", Warped, IMAGE, SIDES),
-    Network("bag", Bag, {"x": whole(20, "batch", "n")}, LENGTHS, exporters=TORCHSCRIPT),
+    Network("bag", Bag, {"x": whole(20, "batch", "n")}, LENGTHS),
     Network("group_norm", GroupNormed, {"x": real("batch", 6, "h", "w")}, SIDES),
     Network(
         "cross_attention",

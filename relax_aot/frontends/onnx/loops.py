@@ -73,7 +73,8 @@ class _Repetition:
             body = self.node.builder.branch(self.node.builder.unique(f"{self.base}_body"))
             params = [self._param(number) for number in range(len(self.initial))]
             values = [*before(body, iteration), *params, *after(body, iteration)]
-            found = self._imported(body, values)
+            with body.during(("<=", iteration, self.trips - 1)):
+                found = self._imported(body, values)
             changed = self._differing(params, found)
             checked = [p for p in changed if self.steady and self._may_stay(p, params, found)]
             if changed == checked:
