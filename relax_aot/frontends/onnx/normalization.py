@@ -18,7 +18,7 @@ from relax_aot.ops._op import normal_axis
 
 TRAINING = "training mode is not supported; export the model for inference"
 LIMITS = {
-    "BatchNormalization": "inference only; statistics per channel",
+    "BatchNormalization": "training mode from operator set 14; statistics per channel",
 }
 OF_STANDARD = 17
 """The operator set that took over LayerNormalization from ONNX Runtime."""
@@ -138,14 +138,46 @@ def _rms_norm(node: Node) -> Results:
 
 
 def _batch_norm(node: Node) -> Results:
-    if node.attr("training_mode", 0) or any(node.requested[1:]):
+    if node.opset < 14 and any(node.requested[1:]):
         raise Refused(TRAINING)
     if node.opset < 9 and not node.attr("spatial", 1):
         raise Refused("statistics per element (spatial=0) are not supported")
     x, *statistics = (node.arg(index) for index in range(5))
     kind = x.type.dtype
     args = [node.cast(value, kind) for value in statistics]
+    if node.attr("training_mode", 0):
+        return _by_own_statistics(node, x, *args)
     return node.emit("batch_norm", x, *args, epsilon=_epsilon(node))
+
+
+def _by_own_statistics(node: Node, x: Var, scale: Var, bias: Var, mean: Var, var: Var) -> Results:
+    """In training mode, which exporters also write for weights that are standardized: each
+    channel by the mean and the variance of its own elements."""
+    channels = _channels(x)
+    perm = (1, 0, *range(2, x.type.rank))
+    rows = x if x.type.shape[0] == ONE else node.emit("transpose", x, perm=perm)
+    row = node.reshape(rows, (ONE, channels, prod(x.type.shape, start=ONE) // channels))
+    y = node.emit("group_norm", row, scale, bias, groups=channels, epsilon=_epsilon(node))
+    y = node.reshape(y, rows.type.shape)
+    y = y if rows == x else node.emit("transpose", y, perm=perm)
+    if not any(node.requested[1:]):
+        return y
+    momentum = float(node.attr("momentum", 0.9))
+    kept, new = node.scalar(momentum, mean), node.scalar(1 - momentum, mean)
+    running = [
+        node.emit("add", node.emit("mul", before, kept), node.emit("mul", found, new))
+        for before, found in zip((mean, var), _moments(node, row), strict=True)
+    ]
+    return y, *running
+
+
+def _moments(node: Node, row: Var) -> tuple[Var, Var]:
+    """The mean and the variance of each channel."""
+    mean = node.emit("reduce", row, kind="mean", axes=(0, 2), keepdims=True)
+    apart = node.emit("sub", row, mean)
+    square = node.emit("mul", apart, apart)
+    variance = node.emit("reduce", square, kind="mean", axes=(0, 2), keepdims=False)
+    return node.reshape(mean, variance.type.shape), variance
 
 
 def _channels(x: Var) -> Dim:
