@@ -25,8 +25,8 @@ once."""
 KNOWN_LIMIT = 4096
 """Integer values of more elements than this take no part in shape arithmetic."""
 
-MEASURED_CODES = 64
-"""Constants of quantized values of more elements than this are weights, and no sizes."""
+EVALUATED_LIMIT = 64
+"""Values of more elements than this are data: they are not evaluated for the sake of sizes."""
 
 EXACT = (DType.I64, DType.I32, DType.BOOL)
 """Element types that take part in shape arithmetic: narrower integers would wrap."""
@@ -101,8 +101,6 @@ class Values(Sizes):
         """Evaluate now where all arguments are constants and the result is small."""
         record = all_ops()[op]
         values = [None if a is None else self.numeric(a) for a in args]
-        if op == "quantize" and values[0] is None and args[0] is not None:
-            values[0] = float_sizes.numbers(self.measured(args[0]), args[0].type.dtype)
         absent = any(v is None and a is not None for v, a in zip(values, args, strict=True))
         if absent or any(depends_on_sizes(v) for v in attrs.values()):
             return None
@@ -131,9 +129,8 @@ class Values(Sizes):
     def learn(
         self, op: str, args: tuple[Var | None, ...], attrs: dict[str, Any], outs: tuple[Var, ...]
     ) -> None:
-        """Shape arithmetic: the value of a small integer result, where it can be told."""
-        record = all_ops()[op]
-        if len(outs) != 1 or outs[0].type.dtype not in (*EXACT, *float_sizes.EXACT_BELOW):
+        """Shape arithmetic: the value of a small result, where it can be told."""
+        if len(outs) != 1:
             return
         (out,) = outs
         elements = out.type.elements
@@ -141,6 +138,16 @@ class Values(Sizes):
             return
         if not all(size.is_constant for size in out.type.shape):
             return  # no elements, in a shape that depends on sizes
+        if out.type.dtype in (*EXACT, *float_sizes.EXACT_BELOW):
+            self._follow(op, args, attrs, out)
+        if out.name not in self.shared.known and out.name not in self.shared.measured:
+            self._evaluate(op, args, attrs, out)
+
+    def _follow(
+        self, op: str, args: tuple[Var | None, ...], attrs: dict[str, Any], out: Var
+    ) -> None:
+        """The value as an expression of sizes."""
+        record = all_ops()[op]
         from_float = op == "cast" and args[0] is not None and args[0].type.dtype.is_float
         if out.type.dtype.is_float or from_float:
             self._measure(op, args, attrs, out)
@@ -162,13 +169,50 @@ class Values(Sizes):
             if _fits(result, out.type.dtype, self.bounds):
                 self.know(out, result.reshape([d.constant for d in out.type.shape]))
 
+    def _evaluate(
+        self, op: str, args: tuple[Var | None, ...], attrs: dict[str, Any], out: Var
+    ) -> None:
+        """The value where all arguments are known numbers: a size may be the root of a size, and
+        quantization takes float arithmetic of sizes for activations."""
+        if not args or any(depends_on_sizes(attr) for attr in attrs.values()):
+            return
+        if any(a is not None and not self._small(a) for a in (*args, out)):
+            return
+        values = [None if a is None else self._numbers(a) for a in args]
+        if any(v is None and a is not None for v, a in zip(values, args, strict=True)):
+            return
+        try:
+            with np.errstate(all="ignore"):
+                result = np.asarray(all_ops()[op].reference(*values, **attrs))
+        except IndexError:
+            return
+        if out.type.dtype.is_float:
+            measured = float_sizes.of_constant(result)
+            if measured is not None:
+                self.shared.measured[out.name] = measured
+        elif not out.type.dtype.is_stored_float:
+            self.know(out, result.astype(object))
+
+    def _small(self, var: Var) -> bool:
+        return var.type.elements.is_constant and var.type.elements.constant <= EVALUATED_LIMIT
+
+    def _numbers(self, var: Var) -> Array | None:
+        """The value as a plain array, where it is known and depends on no size."""
+        data = self.numeric(var)
+        if data is not None:
+            return data
+        if var.type.dtype.is_float:
+            return float_sizes.numbers(self.measured(var), var.type.dtype)
+        found = self.dims(var)
+        if found is None or not all(size.is_constant for size in found):
+            return None
+        shape = [size.constant for size in var.type.shape]
+        return np.array([size.constant for size in found], var.type.dtype.numpy).reshape(shape)
+
     def _measure(
         self, op: str, args: tuple[Var | None, ...], attrs: dict[str, Any], out: Var
     ) -> None:
         """The same through floats, and back to integers."""
-        if op == "dequantize":
-            self._measure_codes(args, attrs, out)
-            return
         values: list[Array] = []
         for arg in args:
             value = None
@@ -189,17 +233,6 @@ class Values(Sizes):
             self.shared.measured[out.name] = result
         elif dtype in (DType.I32, DType.I64) and _fits(result, dtype, self.bounds):
             self.know(out, result)
-
-    def _measure_codes(self, args: tuple[Var | None, ...], attrs: dict[str, Any], out: Var) -> None:
-        """Constants that a call dequantizes, which is not folded: they might be weights."""
-        codes = [None if a is None else self.numeric(a) for a in args]
-        absent = any(c is None and a is not None for c, a in zip(codes, args, strict=True))
-        if absent or out.type.elements.constant > MEASURED_CODES:
-            return
-        numbers = np.asarray(all_ops()["dequantize"].reference(*codes, **attrs))
-        value = float_sizes.of_constant(numbers)
-        if value is not None:
-            self.shared.measured[out.name] = value
 
 
 def _fits(value: Array, dtype: DType, bounds: Bounds) -> bool:

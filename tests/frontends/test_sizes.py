@@ -238,6 +238,20 @@ BODIES = {
         shape = Concat <axis = 0> (b, length, minus)
         apart = Reshape(wide, shape)
         y = ReduceSum <keepdims = 0> (apart, second)""",
+    # The neck of DPT: the side of an image is the root of the number of its patches.
+    "the root of a constant size": """
+        count = Constant <value = int64[1] {9}> ()
+        column = ReduceSum(x, second)
+        spread = Expand(column, count)
+        patches = Shape <start = 1> (spread)
+        real = Cast <to = 1> (patches)
+        half = Constant <value = float {0.5}> ()
+        root = Pow(real, half)
+        side = Cast <to = 7> (root)
+        wide = Concat <axis = 1> (x, x, x)
+        shape = Concat <axis = 0> (b, side, minus)
+        apart = Reshape(wide, shape)
+        y = ReduceSum <keepdims = 0> (apart, second)""",
     # EmbeddingBag of the newer exporter: rows between neighboring elements.
     "as many iterations as a vector has neighbors": """
         wide = ReduceSum <keepdims = 0> (x, first)
@@ -265,9 +279,13 @@ def test_sizes_that_sizes_make(body: str) -> None:
     check(model_of(body))
 
 
-def test_constant_sizes_between_quantize_and_dequantize_are_no_data() -> None:
-    model = model_of(BODIES["constant sizes between quantize and dequantize"])
-    assert [symbol.name for symbol in rx.load(model, bounds=BOUNDS).symbols] == ["b", "n"]
+@pytest.mark.parametrize(
+    "name",
+    ["constant sizes between quantize and dequantize", "the root of a constant size"],
+)
+def test_constant_sizes_are_no_data(name: str) -> None:
+    symbols = rx.load(model_of(BODIES[name]), bounds=BOUNDS).symbols
+    assert [symbol.name for symbol in symbols] == ["b", "n"]
 
 
 @pytest.mark.parametrize("kind", ["float", "double", "int64"])
