@@ -31,15 +31,14 @@ from relax_aot.externs.rule import ProductRule
 from relax_aot.frontends import entries as frontends_entries
 from relax_aot.frontends import llm
 from relax_aot.frontends.llm.text_files import LanguageModel, TextFiles, tokenizer_of
-from relax_aot.frontends.text import SHARED_DATA, data_beside, text_of, write_data
+from relax_aot.frontends.text import data_beside, text_of, write_stages
 from relax_aot.fusion.summary import Summary
 from relax_aot.ir import check
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.entries import Entries
-from relax_aot.ir.graph import Array, Module
+from relax_aot.ir.graph import Module
 from relax_aot.ir.parameters import Undecided
 from relax_aot.ir.rewrite import substitute_dims
-from relax_aot.ir.text import is_stored, to_text
 from relax_aot.ops import deduce
 from relax_aot.planning import order
 from relax_aot.planning.regions import Region
@@ -47,6 +46,7 @@ from relax_aot.planning.text import plan_text
 from relax_aot.progress import finished, note, step
 from relax_aot.project import Project, scratch
 from relax_aot.project.board import Board, load_board
+from relax_aot.project.crowded import Reduced, together, with_registers
 from relax_aot.project.cuda import Device, assemble_device, assemble_device_entries
 from relax_aot.project.cuda_board import require_device
 from relax_aot.project.entries import Compiled, EntriesProject, assemble_entries
@@ -179,7 +179,12 @@ def compile_module(
 def _assembled(module: Module, planned: _Planned, board: Board, options: Options) -> Project:
     name = model_name(module, options)
     if board.cuda is not None:
-        on_gpu = assemble_device(planned.original, planned.plan, name, _device(board, options))
+        device = _device(board, options)
+        on_gpu = with_registers(
+            planned.with_tiles,
+            lambda plan: plan.module.kernel_table,
+            lambda plan: assemble_device(planned.original, plan, name, device),
+        )
         require_fit(board, on_gpu.needs, weights_apart=False)
         return replace(on_gpu, fusion=planned.fusion, floats=planned.floats)
     built = project.assemble(
@@ -205,6 +210,11 @@ class _Planned:
     table: externs.ExternTable
     fusion: Summary
     floats: tuple[str, ...]
+    again: Callable[[Reduced], planning.Plan]
+
+    def with_tiles(self, reduced: Reduced) -> planning.Plan:
+        """With smaller tiles for some launches."""
+        return self.again(reduced) if reduced else self.plan
 
 
 def _planned(
@@ -273,25 +283,31 @@ def _stages(
     module = fused.module
     dump("fusion", module)
     dump("fusion-summary", fused.summary.text)
-    module = _scheduled(module, board, options, products)
-    dump("scheduling", module)
-    module = order.run(module, keep_states=options.stepwise)
-    dump("order", module)
-    plan = planning.plan(
-        module, regions=_regions(board, options), keep_states=options.stepwise,
-        dynamic=options.offsets == "dynamic",
-    )  # fmt: skip
-    dump("plan", plan_text(plan))
-    return _Planned(original, plan, table, fused.summary, floats)
+
+    def plan(reduced: Reduced) -> planning.Plan:
+        made = _scheduled(module, board, options, products, reduced)
+        dump("scheduling", made)
+        made = order.run(made, keep_states=options.stepwise)
+        dump("order", made)
+        found = planning.plan(
+            made, regions=_regions(board, options), keep_states=options.stepwise,
+            dynamic=options.offsets == "dynamic",
+        )  # fmt: skip
+        dump("plan", plan_text(found))
+        return found
+
+    return _Planned(original, plan(()), table, fused.summary, floats, plan)
 
 
 def _scheduled(
-    module: Module, board: Board, options: Options, products: Sequence[ProductRule]
-) -> Module:
+    module: Module, board: Board, options: Options, products: Sequence[ProductRule],
+    reduced: Reduced,
+) -> Module:  # fmt: skip
     def schedule(lean: frozenset[str]) -> Module:
         return scheduling.schedule(
             module, target_of(board), options.optimize, options.numerics,
             lenient=not options.check, threads=options.threads, products=products, lean=lean,
+            reduced=reduced,
         )  # fmt: skip
 
     smallest = options.optimize == "memory"
@@ -426,7 +442,14 @@ def _compiled_entries(
     ]
     name = options.name or "model"
     if board.cuda is not None:
-        return assemble_device_entries(parts, name, _device(board, options))
+        device = _device(board, options)
+        return with_registers(
+            lambda less: [
+                replace(part, plan=planned[part.name].with_tiles(less)) for part in parts
+            ],
+            lambda made: together([one.plan.module.kernel_table for one in made]),
+            lambda made: assemble_device_entries(made, name, device),
+        )
     return assemble_entries(
         parts, name, board, options.weights, options.optimize, _regions(board, options),
         stepwise=options.stepwise, ordered=options.numerics == "ordered", also=options.further,
@@ -569,22 +592,6 @@ def check_stage(stage: str, value: Module | str) -> None:
         except RelaxAotError as error:
             error.add_note(f"after the stage {stage}")
             raise
-
-
-def write_stages(stages: list[Stage], folder: Path) -> None:
-    """Modules as .raot files that compile again, and the data of their large constants."""
-    data: dict[str, Array] = {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, (stage, value) in enumerate(stages, 1):
-            suffix, text = ("txt", value) if isinstance(value, str) else ("raot", to_text(value))
-            (folder / f"{number:02d}-{stage}.{suffix}").write_text(text, encoding="utf-8")
-            if isinstance(value, Module):
-                data |= {c.digest: c.data for c in value.constants if is_stored(c)}
-        if data:
-            write_data(folder / SHARED_DATA, data)
-    except OSError as error:
-        raise RelaxAotError(f"cannot write the dump into {folder}: {error.strerror}") from error
 
 
 def model_name(module: Module, options: Options) -> str:

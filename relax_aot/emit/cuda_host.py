@@ -85,7 +85,7 @@ def emit_device(
         model_view(context, own.stored, (), options, **_chosen(numerics), device_bytes=block)
     )
     device = _view(view, [context], [view], programs, machine, own)
-    return replace(_rendered(view, (), device, text), launches=programs[0].launches)
+    return replace(_rendered(view, (), device, text), runs=(programs[0].launches,))
 
 
 def emit_device_entries(
@@ -120,7 +120,8 @@ def emit_device_entries(
     block = _block_bytes(programs, [context.interface for context in contexts], alignment)
     view = shared_view(shared, contexts, views, own.stored, block)
     device = _view(view, contexts, views, programs, machine, own)
-    return _rendered(view, views, device, text)
+    runs = tuple(program.launches for program in programs)
+    return replace(_rendered(view, views, device, text), runs=runs)
 
 
 def _chosen(numerics: str) -> dict[str, bool]:

@@ -83,6 +83,8 @@ class DeviceLaunch:
     threads: int
     dynamic_bytes: int = 0
     """Of shared memory that it asks for."""
+    resident: int = 1
+    """Blocks that a processor holds at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class _Made:
         self.functions: dict[str, FunctionView] = {}
         self._names = names
         self._roomy = roomy
-        self._known: dict[tuple[Kernel, object], tuple[str, tuple[str, ...]]] = {}
+        self._known: dict[tuple[Kernel, object], tuple[str, tuple[str, ...], int]] = {}
 
     def launch(self, unit: Unit, kernel: Kernel, launch: Launch, number: int) -> DeviceLaunch:
         conditional, note = kernel.name in unit.conditional, unit.notes.get(kernel.name)
@@ -202,18 +204,19 @@ class _Made:
             wanted = kernel.name if number == 0 else f"{kernel.name}_{number + 1}"
             c_name = self._names.claim(wanted)
             self._known[key] = self._function(unit, launch, c_name, conditional, note)
-        c_name, sizes = self._known[key]
+        c_name, sizes, resident = self._known[key]
         view = self.functions[c_name]
         if note and note.origin not in view.origins:
             self.functions[c_name] = replace(view, origins=(*view.origins, note.origin))
         parameters = tuple(_parameters(unit, own, conditional, sizes))
         sizes_of_launch = launch.grid, launch.threads, launch.dynamic_bytes
-        return DeviceLaunch(c_name, parameters, *sizes_of_launch)
+        return DeviceLaunch(c_name, parameters, *sizes_of_launch, resident)
 
     def _function(
         self, unit: Unit, launch: Launch, c_name: str, conditional: bool, note: Note | None
-    ) -> tuple[str, tuple[str, ...]]:
-        """Prints a function; returns its name and the sizes that it is given."""
+    ) -> tuple[str, tuple[str, ...], int]:
+        """Prints a function; returns its name, the sizes that it is given, and its blocks that are
+        resident."""
         own = launch.kernel
         scope = Names([c_name, *WORDS])
         symbols = {name: scope.claim(name) for name in own.free_symbols}
@@ -241,7 +244,7 @@ class _Made:
         )
         call = comment(note.call if note else own.name)
         self.functions[c_name] = FunctionView(call, (), signature, body)
-        return c_name, tuple(sizes)
+        return c_name, tuple(sizes), blocks
 
 
 def _resident(kernel: Kernel) -> int:

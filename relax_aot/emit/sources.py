@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from relax_aot.emit.cuda_module import DeviceLaunch
 from relax_aot.emit.header import HeaderView
@@ -24,8 +24,8 @@ class Sources:
     view: ModelView
     header: HeaderView
     entries: tuple[ModelView, ...] = ()
-    launches: Mapping[str, tuple[DeviceLaunch, ...]] = field(default_factory=dict)
-    """Of a GPU: those of each kernel."""
+    runs: tuple[Mapping[str, tuple[DeviceLaunch, ...]], ...] = ()
+    """Of a GPU: the launches of each kernel, for each run."""
 
     @property
     def const_bytes(self) -> int:

@@ -26,6 +26,7 @@ from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Micro, walk
 from relax_aot.planning import Plan
 from relax_aot.project.board import Board
+from relax_aot.project.crowded import Crowded
 from relax_aot.project.fit import (
     Need,
     Room,
@@ -68,6 +69,7 @@ class Project:
     """What quantization did, where it was asked for."""
     launches: Mapping[str, tuple[DeviceLaunch, ...]] = field(default_factory=dict)
     """Of a GPU: those of each kernel."""
+    crowded: Crowded = field(default_factory=dict)
 
     @property
     def arena_bytes(self) -> int:

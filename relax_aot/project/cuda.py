@@ -23,6 +23,7 @@ from relax_aot.project import (
     runtime_headers,
 )
 from relax_aot.project.board import Board
+from relax_aot.project.crowded import FREE, Crowded
 from relax_aot.project.cuda_board import Cuda
 from relax_aot.project.entries import Compiled, EntriesProject, entries_project
 from relax_aot.project.fit import needs_of
@@ -34,6 +35,9 @@ _ROW = 19
 
 QUARTERS = 4
 """Into which the blocks that are resident at once are divided."""
+
+PART = 4
+"""A part of the threads of a processor, with which they hide the latency of memory."""
 
 Compile = Callable[[str, str, int, int], bytes]
 """CUDA C++, the name of its file, ten times a compute capability, a toolkit -> a cubin."""
@@ -84,7 +88,7 @@ class Device:
 def assemble_device(module: Module, plan: Plan, name: str, device: Device) -> Project:
     """The project of one model."""
     board = device.board
-    sources, cubins = _compiled(
+    sources, cubins, crowded = _compiled(
         device,
         lambda machine: emit_device(
             plan, name, machine, device.weights, meanings(module), numerics=device.numerics,
@@ -94,14 +98,15 @@ def assemble_device(module: Module, plan: Plan, name: str, device: Device) -> Pr
     files = _files(device, sources, cubins, [(plan, sources.interface)], {"": sources.interface})
     return Project(
         sources.interface.name, files, module, plan, sources.interface, board,
-        sources.const_bytes, _units(sources), sources.view, launches=sources.launches,
+        sources.const_bytes, _units(sources), sources.view, launches=sources.runs[0],
+        crowded=crowded,
     )  # fmt: skip
 
 
 def assemble_device_entries(parts: Sequence[Compiled], name: str, device: Device) -> EntriesProject:
     """The project of several entries."""
     emitted = [Part(part.name, part.plan, meanings(part.original)) for part in parts]
-    sources, cubins = _compiled(
+    sources, cubins, crowded = _compiled(
         device,
         lambda machine: emit_device_entries(
             emitted, name, machine, device.weights, numerics=device.numerics,
@@ -113,7 +118,8 @@ def assemble_device_entries(parts: Sequence[Compiled], name: str, device: Device
     }
     planned = list(zip((part.plan for part in parts), interfaces.values(), strict=True))
     files = _files(device, sources, cubins, planned, interfaces)
-    return entries_project(parts, sources, files, device.board, _units(sources))
+    made = entries_project(parts, sources, files, device.board, _units(sources))
+    return replace(made, crowded=crowded)
 
 
 def _units(sources: Sources) -> tuple[str, ...]:
@@ -124,12 +130,13 @@ def _units(sources: Sources) -> tuple[str, ...]:
 
 def _compiled(
     device: Device, emitted: Callable[[Machine], Sources]
-) -> tuple[Sources, Mapping[int, bytes]]:
-    """The sources, and the machine code that each toolkit makes of them, if it is a part of the
-    project. A function that spills registers is made again with more and more of them, as long as
-    it spills less then: arrays that are indexed by variables stay in local memory."""
+) -> tuple[Sources, Mapping[int, bytes], Crowded]:
+    """The sources, the machine code that each toolkit makes of them, if it is a part of the
+    project, and the launches for which registers do not suffice. A function that spills registers
+    is made again with more and more of them, as long as it spills less then: arrays that are
+    indexed by variables stay in local memory."""
     machine, kept = device.machine, dict[str, int]()
-    sources = emitted(machine)
+    sources = first = emitted(machine)
     cubins = _cubins(device, sources)
     least = _spilled(device, cubins)
     tried = set(least)
@@ -148,7 +155,29 @@ def _compiled(
             sources = emitted(replace(machine, roomy=kept))
             cubins = _cubins(device, sources)
         tried = {name for name in fewer if least[name]}
-    return sources, {} if device.source_only else cubins
+    crowded = _crowded(first, sources, least, _threads(device.cuda.sm))
+    return sources, {} if device.source_only else cubins, crowded
+
+
+def _threads(sm: int) -> int:
+    """That a processor holds (CUDA C++ Programming Guide, compute capabilities)."""
+    if sm == 75:
+        return 1024
+    return 1536 if sm in (86, 87, 89) or sm >= 110 else 2048
+
+
+def _crowded(first: Sources, sources: Sources, spilled: Mapping[str, int], threads: int) -> Crowded:
+    """`first`: with all blocks; `threads`: that a processor holds."""
+    found: dict[tuple[str, int], tuple[int, bool]] = {}
+    for before, after in zip(first.runs, sources.runs, strict=True):
+        for name, launches in after.items():
+            for number, (whole, one) in enumerate(zip(before[name], launches, strict=True)):
+                fewer = one.resident < whole.resident
+                few = fewer and one.resident * one.threads * PART < threads
+                cost = spilled.get(one.c_name, 0), few
+                if cost != FREE:
+                    found[name, number] = max(cost, found.get((name, number), FREE))
+    return found
 
 
 def _cubins(device: Device, sources: Sources) -> dict[int, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from relax_aot.emit.entries import Part, emit_entries
@@ -29,6 +29,7 @@ from relax_aot.project import (
     units_of,
 )
 from relax_aot.project.board import Board
+from relax_aot.project.crowded import Crowded
 from relax_aot.project.fit import needs_of, require_fit, require_wide_addresses
 from relax_aot.project.folder import write_folder
 from relax_aot.project.packaging import PackageError, package
@@ -66,6 +67,7 @@ class EntriesProject:
     foreign: frozenset[str]
     generate_bytes: int = 0
     """Of the arena with which a text is generated; 0 where none is."""
+    crowded: Crowded = field(default_factory=dict)
 
     @property
     def bounded(self) -> tuple[DimField, ...]:

@@ -85,13 +85,15 @@ def schedule(
     threads: int = 1,
     products: Sequence[ProductRule] = (),
     lean: frozenset[str] = frozenset(),
+    reduced: tuple[tuple[str, int], ...] = (),
 ) -> Module:
     """Module of kernels -> module of kernels for a target, up to `threads` of them for one loop;
-    libraries of a device may compute `products`. Those named in `lean` keep little scratch.
-    A new permission to overwrite an
+    libraries of a device may compute `products`. Those named in `lean` keep little scratch,
+    and launches of a device in `reduced` have smaller tiles. A new permission to overwrite an
     operand that is not proven is an error, or with `lenient` withdrawn, with a note."""
     if target.device:
-        return schedule_device(module, target, numerics, products)
+        own = replace(target, reduced=reduced)
+        return schedule_device(module, own, numerics, products)
     target = replace(target, lean=lean)
     module = sums_from_zero.run(module, target)
     if optimize != "size":

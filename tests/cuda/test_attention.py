@@ -68,7 +68,7 @@ FORMS = {
     "window": SCALED + "%scores: f16[2, s, n] = attention_mask(%scaled) {left=5, right=2}",
 }
 SIZES = [(1, 1), (33, 37), (70, 80)]
-BLOCKS = (Blocks(2, 1, 16), Blocks(2, 2, 32))
+BLOCKS = (Blocks(2, 1, 16), Blocks(2, 2, 32), Blocks(2, 1, 32, shared=True))
 FACTORS = (0.3, -0.7, 0.0)
 
 

@@ -26,7 +26,8 @@ from relax_aot.ir.parse import parse
 from relax_aot.lowering import lower
 from relax_aot.project import Project
 from relax_aot.scheduling import schedule_device
-from relax_aot.scheduling.devices.matrix_units import Tiles, matrix_product
+from relax_aot.scheduling.devices.matrix_tiles import Tiles
+from relax_aot.scheduling.devices.matrix_units import matrix_product
 from relax_aot.scheduling.targets.cuda_mma import TARGET
 from tests.cuda.emulated import Emulated
 from tests.cuda.shim import Job, Shim

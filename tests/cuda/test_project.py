@@ -20,6 +20,7 @@ from relax_aot import driver
 from relax_aot.binaries.cubin import Cubin, read_cubin
 from relax_aot.driver import Options
 from relax_aot.project import Project
+from relax_aot.project.board import load_board
 from relax_aot.project.cuda_board import DeviceError
 from relax_aot.toolchain import nvrtc
 from relax_aot.verify.figures import memory_of
@@ -99,6 +100,33 @@ def test_functions_that_spill_are_made_with_more_registers(monkeypatch: pytest.M
     before = found("cuda-source")
     assert before["softmax_y"] > 1
     assert told == of_source == {**before, "softmax_y": 1}
+
+
+def test_functions_that_spill_with_all_registers_have_smaller_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each entry is planned again, too."""
+
+    def local_bytes(cubin: bytes) -> dict[str, int]:
+        _, *parts = re.split(r"__launch_bounds__\(\d+, \d+\) (\w+)", cubin.decode())
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return {name: 8 for name, text in pairs if "float sums[64]" in text}
+
+    monkeypatch.setattr(nvrtc, "cubin", lambda text, name, sm, toolkit: text.encode())
+    text = "f (float[n, 512] x, float[512, 512] w) => (float[n, 512] y) { y = MatMul(x, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    options = Options(bounds={"n": (1, 4096)}, name="f", emit="cuda-source")
+    monkeypatch.setattr(driver, "local_bytes", lambda cubin: {})
+    usual = driver.compile_model(model, "jetson-orin-nano", options).files["f.cu"].decode()
+    monkeypatch.setattr(driver, "local_bytes", local_bytes)
+    made = driver.compile_model(model, "jetson-orin-nano", options)
+    entries = driver.load_entries({"one": model, "two": model}, options)
+    both = driver.compile_entries(entries, load_board("jetson-orin-nano"), options)
+    assert "float sums[64]" in usual
+    for files in (made.files, both.files):
+        found = files["f.cu"].decode()
+        assert "float sums[64]" not in found and "float sums[32]" in found
+    assert not made.crowded and not both.crowded
 
 
 DIGESTS = """

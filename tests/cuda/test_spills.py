@@ -387,18 +387,51 @@ def test_copies_of_planes_spill_nothing_and_leave_room(
         assert min(occupied(source, sm, toolkit).values()) >= 0.25, (sm, toolkit)
 
 
+BOARDS = [("jetson-orin-nano", 87), ("cuda-sm90", 90)]
+
+
 @pytest.mark.long
-def test_wide_heads_spill_nothing_where_positions_decide() -> None:
-    shapes = ("[1, 8, n, 144] q", "[1, 1, m, 144] k", "[1, 1, m, 144] v")
+@pytest.mark.parametrize(("board", "sm"), BOARDS)
+@pytest.mark.parametrize(
+    ("size", "causal", "masked"),
+    [(144, 1, False), (160, 0, True), (176, 1, False), (192, 1, False), (192, 1, True),
+     (208, 0, False), (256, 1, False)],
+)  # fmt: skip
+def test_wide_heads_spill_nothing_with_masks(
+    size: int, causal: int, masked: bool, board: str, sm: int
+) -> None:
+    """Queries of the widest are in shared memory; where that is not enough, blocks are smaller."""
+    shapes = [f"[1, 8, n, {size}] q", f"[1, 1, m, {size}] k", f"[1, 1, m, {size}] v"]
+    shapes += ["[n, m] mask"] * masked
     inputs = ", ".join(f"float16{shape}" for shape in shapes)
-    made = "y = Attention <is_causal = 1> (q, k, v)"
-    text = f"heads ({inputs}) => (float16[1, 8, n, 144] y) {{ {made} }}"
+    made = f"y = Attention <is_causal = {causal}> (q, k, v{', mask' * masked})"
+    text = f"heads ({inputs}) => (float16[1, 8, n, {size}] y) {{ {made} }}"
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> {text}')
-    bounds = {"n": (1, 128), "m": (1, 1024)}
-    project = rx.compile(
-        model, name="net", board="cuda-sm90", emit="cuda-source", bounds=bounds
-    ).built
-    assert spilled(project.files["net.cu"].decode(), "net", 90, 12) == {}
+    bounds = {"n": (1, 1024), "m": (1, 1024)}
+    project = rx.compile(model, name="net", board=board, emit="cuda-source", bounds=bounds).built
+    assert project.crowded == {}
+    assert spilled(project.files["net.cu"].decode(), "net", sm, 12) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("board", "sm"), BOARDS)
+def test_products_that_spill_keep_no_addresses(board: str, sm: int) -> None:
+    """They spill with all warps, and with less than a quarter they do not."""
+    module = example_module("""
+    symbol n in 1..4096
+    symbol m in 1..1024
+    func @main(%x: f16[n, 4*m], %w: f16[4*m, 4*m]) {
+      %p: f16[n, 4*m] = gemm(%x, %w, _) {trans_b=true}
+      %y: f16[n, 4*m] = gelu(%p)
+      return %y
+    }""")
+    project = rx.compile(module, name="net", board=board, emit="cuda-source").built
+    code = read_cubin(cubin(project.files["net.cu"].decode(), "net", sm, 12))
+    launches = [one for own in project.launches.values() for one in own]
+    for one in launches[:-1]:
+        own = code.function(one.c_name)
+        assert own.local_bytes == 0
+        assert occupancy(own, one.threads, one.dynamic_bytes, sm) >= 0.25
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.ir.parse import parse
 from relax_aot.microkernels import all_micro_kernels
 from relax_aot.project import Project
-from relax_aot.scheduling.devices.matrix_units import Tile, matrix_product
+from relax_aot.scheduling.devices.matrix_tiles import Tile
+from relax_aot.scheduling.devices.matrix_units import matrix_product
 from relax_aot.scheduling.targets import cuda_mma
 from relax_aot.verify.job import Job, run_job
 from tests.cuda.emulated import Emulated

@@ -8,13 +8,14 @@ The bytes of large constants are next to the text: `model.npz` for `model.raot`,
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from relax_aot.errors import RelaxAotError
 from relax_aot.frontends import ImportOptions, ModelError
 from relax_aot.frontends.arrays import read_npz
 from relax_aot.frontends.bounds import WrongBound
@@ -32,7 +33,7 @@ from relax_aot.ir import check
 from relax_aot.ir.entries import Entries
 from relax_aot.ir.graph import Array, Call, Module
 from relax_aot.ir.parse import parse
-from relax_aot.ir.text import is_stored
+from relax_aot.ir.text import is_stored, to_text
 from relax_aot.microkernels import all_micro_kernels
 from relax_aot.ops import deduce, former_names
 from relax_aot.progress import note
@@ -157,6 +158,23 @@ def save(module: Module | Entries, path: str | os.PathLike[str]) -> Path:
 def write_data(path: Path, arrays: Mapping[str, Array]) -> None:
     # Names of constants may be parameters of savez, so they are not given as keywords.
     np.savez(path, allow_pickle=False, **{f"{KEY}{name}": data for name, data in arrays.items()})
+
+
+def write_stages(stages: Sequence[tuple[str, Module | str]], folder: Path) -> None:
+    """The result of each stage, by its name: modules as .raot files that compile again, and the
+    data of their large constants."""
+    data: dict[str, Array] = {}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, (stage, value) in enumerate(stages, 1):
+            suffix, text = ("txt", value) if isinstance(value, str) else ("raot", to_text(value))
+            (folder / f"{number:02d}-{stage}.{suffix}").write_text(text, encoding="utf-8")
+            if isinstance(value, Module):
+                data |= {c.digest: c.data for c in value.constants if is_stored(c)}
+        if data:
+            write_data(folder / SHARED_DATA, data)
+    except OSError as error:
+        raise RelaxAotError(f"cannot write the dump into {folder}: {error.strerror}") from error
 
 
 KEY = "%"

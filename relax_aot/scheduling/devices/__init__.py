@@ -57,7 +57,8 @@ def _form(kernel: Kernel, module: Module, target: Target) -> Form:
     table = module.constant_table
     known = {name: vars_ for name, vars_ in given.items() if vars_ <= table.keys()}
     finite = (name for name, vars_ in known.items() if all(table[v].is_finite for v in vars_))
-    context = Context(target, frozenset(known), frozenset(finite))
+    reduced = tuple(number for name, number in target.reduced if name == kernel.name)
+    context = Context(target, frozenset(known), frozenset(finite), reduced=reduced)
     kernel = _serial(kernel, target)
     kernel = replace(kernel, in_place=tuple(_unordered_pairs(kernel, module.bounds)))
     if not kernel.parallel:

@@ -34,7 +34,7 @@ from relax_aot.scheduling.writer import Writer
 
 LEAST = 16
 """Fewer queries take parts of keys."""
-FormOf = Callable[[Writer, Pair, Target], bool]
+FormOf = Callable[[Writer, Pair, Context], bool]
 """Writes the launch of an attention; whether it can."""
 FORMS: tuple[FormOf, ...] = (matrices, tiles)
 
@@ -45,7 +45,8 @@ def run(module: Module, target: Target) -> Module:
     context = Context(target)
 
     def in_blocks(kernel: Kernel) -> Kernel | None:
-        return attention(kernel, module.bounds, context)
+        reduced = tuple(number for name, number in target.reduced if name == kernel.name)
+        return attention(kernel, module.bounds, replace(context, reduced=reduced))
 
     def pair(kernel: Kernel) -> Pair | None:
         plain = without_copies(kernel, module.bounds)
@@ -81,10 +82,10 @@ def attention(
     if many == 0:
         return _few(kernel, matched[0], pair, bounds, context)
     if many == 1 or not long:
-        return _many(kernel, pair, Writer(names_in(kernel), bounds), context.target, forms)
+        return _many(kernel, pair, Writer(names_in(kernel), bounds), context, forms)
     few = _few(kernel, matched[0], pair, bounds, context)
     w = Writer(names_in(kernel) | names_in(few), bounds)
-    made = _many(kernel, pair, w, context.target, forms)
+    made = _many(kernel, pair, w, context, forms)
     if made is None:
         return None
     body = (*_chosen(made, many), *_chosen(few, 1 - many))
@@ -102,11 +103,11 @@ def _pair(
 
 
 def _many(
-    kernel: Kernel, pair: Pair, w: Writer, target: Target, forms: Sequence[FormOf]
+    kernel: Kernel, pair: Pair, w: Writer, context: Context, forms: Sequence[FormOf]
 ) -> Kernel | None:
     """Blocks of queries and keys."""
     with w.block() as launches:
-        if not any(form(w, pair, target) for form in forms):
+        if not any(form(w, pair, context) for form in forms):
             return None
     gone = pair.found.rows
     scratch = tuple(buffer for buffer in kernel.scratch if buffer.name not in gone)

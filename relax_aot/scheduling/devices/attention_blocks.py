@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from relax_aot.ir.axes import LANES
@@ -30,16 +30,22 @@ GATHERED = 8
 """Registers for the values of a factor that are on their way, where they are no vectors."""
 ROOM = 250
 """Registers of a thread at most, of 255."""
+MOST_BYTES = 80 << 10
+"""Of shared memory with queries: two blocks have room in a processor."""
+WIDE, WIDEST, MOST_WIDE = 128, 160, 192
+"""Elements of heads that leave registers for masks with any number of keys, that leave some for
+queries, and that leave some for sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """Warps of a block, matrices of ROWS queries of each, and keys that are in shared memory at a
-    time."""
+    time. `shared`: queries are there too, else in registers."""
 
     warps: int
     matrices: int
     keys: int
+    shared: bool = False
 
     @property
     def rows(self) -> int:
@@ -57,26 +63,48 @@ class Blocks:
     def bytes(self, depth: int, width: int) -> int:
         """Of shared memory at most."""
         tiles = [lines * self.keys + VECTOR * max(lines, self.keys) for lines in (depth, width)]
+        if self.shared:
+            tiles.append(depth * self.queries + VECTOR * max(depth, self.queries))
         return sum(tiles) * DType.F16.bytes
+
+    def room(self, shared: int) -> int:
+        """Bytes of shared memory, of which a function may have so many without asking for them."""
+        return MOST_BYTES if self.shared else shared
 
     def registers(self, depth: int, width: int, mask: str) -> int:
         """Of a thread: queries, sums, scores and others."""
-        own = depth // 4 + width // 2 + self.keys // 2 + 10 + MASK[mask]
+        held = VECTOR // 2 if self.shared else depth // 4
+        own = held + width // 2 + self.keys // 2 + 10 + MASK[mask]
         return self.matrices * own + ADDRESSES
 
     def is_short(self, depth: int, width: int, mask: str, seen: Seen | None) -> bool:
         """Whether keys are few enough. Where positions or bits decide which of them a query sees,
         this takes registers too, which wide heads leave to few."""
+        widest = max(depth, width)
+        if widest > WIDEST:
+            return self.shared and widest <= MOST_WIDE
         plain = seen is None and mask != "bits"
-        return plain or max(depth, width) <= 128 or self.keys <= 32
+        return plain or widest <= WIDE or self.keys <= 32
 
 
 BLOCKS = (
     *(Blocks(4, 2, keys) for keys in (64, 48)),
     *(Blocks(warps, 1, keys) for keys in (64, 48, 32, 16) for warps in (8, 4)),
+    *(Blocks(warps, 1, keys, shared=True) for keys in (32, 16) for warps in (8, 4)),
 )
 """The first that fits in shared memory and registers is taken; those with more queries than others
 only where there are more. Keys and values are copied once for all queries of a block."""
+
+
+def with_fewer_registers(
+    sizes: Sequence[Blocks], registers: Callable[[Blocks], int], times: int
+) -> Blocks:
+    """The first size, or so many times the next one that takes fewer registers, if any does."""
+    best, *others = sizes
+    for size in others:
+        if times and registers(size) < registers(best):
+            best, times = size, times - 1
+    return best
 
 
 def mask_of(score: Score, product: Product, by_bits: Sequence[Expr]) -> str:

@@ -59,17 +59,20 @@ from relax_aot.scheduling.devices.attention_blocks import (
     ROOM,
     Blocks,
     mask_of,
+    with_fewer_registers,
 )
-from relax_aot.scheduling.devices.attention_counts import Counts, counts_of, rows_of
+from relax_aot.scheduling.devices.attention_counts import counts_of, rows_of
 from relax_aot.scheduling.devices.attention_operands import (
     LOWEST,
     ZERO_F32,
     Pair,
     divisor_of,
     queries_of_blocks,
+    signed,
+    type_of_factor,
 )
 from relax_aot.scheduling.devices.attention_peaks import least_peak, rate_below
-from relax_aot.scheduling.devices.attention_registers import Registers, registers_of
+from relax_aot.scheduling.devices.attention_registers import Place, Registers, registers_of
 from relax_aot.scheduling.devices.attention_scores import (
     ONE,
     Score,
@@ -93,7 +96,6 @@ from relax_aot.scheduling.devices.copies import Side, side_of
 from relax_aot.scheduling.devices.operands import (
     At,
     Lines,
-    Product,
     below,
     clamped,
     extent,
@@ -103,7 +105,7 @@ from relax_aot.scheduling.devices.operands import (
 from relax_aot.scheduling.devices.units import COLUMNS, ROWS, STEPS
 from relax_aot.scheduling.devices.vectors import VECTOR, vectors
 from relax_aot.scheduling.nest import greatest
-from relax_aot.scheduling.targets import Target
+from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
 
 LOG2_E = Lit(log2(e), DType.F32)
@@ -112,14 +114,14 @@ FEW_COPIES = 2
 Those of more would take too many registers."""
 
 
-def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BLOCKS) -> bool:
+def matrices(w: Writer, pair: Pair, context: Context, sizes: Sequence[Blocks] = BLOCKS) -> bool:
     """Writes the launch of an attention of half-precision values, where the device has matrix
     units for them and a block fits."""
     kind = pair.scores.found.left.dtype
     factors = [(pair.scores, pair.scores.found.left), (pair.scores, pair.scores.found.right)]
     factors.append((pair.values, pair.values.found.right))
-    types = {_type(*factor) for factor in factors}
-    if types != {kind} or kind not in target.matrices:
+    types = {type_of_factor(*factor) for factor in factors}
+    if types != {kind} or kind not in context.target.matrices:
         return False
     depth, width = (-(-size // STEPS) * STEPS for size in pair.sizes)
     rows = greatest(extent(pair.scores.rows), w.bounds)
@@ -134,46 +136,28 @@ def matrices(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BL
     if pair.values.found.left.dtype is DType.F32:
         more += REST
     fewest, seen = min(size.queries for size in sizes), seen_of(score.value, pair.scores)
-    for size in sizes:
-        registers = size.registers(depth, width, mask) + more
-        fits = registers <= ROOM and size.bytes(depth, width) <= target.shared
-        fits &= size.is_short(depth, width, mask, seen)
-        if fits and (size.queries == fewest or fewest < rows):
-            bits = tuple(words_of(w, pair.scores, conditions, (size.queries, size.keys)))
-            counted = registers + COUNTS * size.matrices <= ROOM
-            _Launch(w, size, pair, kind, depth, width, bits, is_far(score), counted).emit()
-            return True
-    return False
 
+    def registers(size: Blocks) -> int:
+        return size.registers(depth, width, mask) + more
 
-def _type(product: Product, load: Load) -> DType:
-    computed = product.found.computed_at(load)
-    return load.dtype if computed is None else computed.value.dtype
+    def fits(size: Blocks) -> bool:
+        room = registers(size) <= ROOM and size.is_short(depth, width, mask, seen)
+        room &= size.bytes(depth, width) <= size.room(context.target.shared)
+        return room and (size.queries == fewest or fewest < rows)
 
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a warp is: its first row, the first key of a block, and the matrices of the batch.
-    It is block number `part`. `whole`: no key of it is beyond the last one. `ends`: of the keys
-    that its score compares with (Seen), and `counts` in their place. `rate`: of exponents to base
-    2, per unit of a score."""
-
-    row: Dim
-    key: Dim
-    batch: At
-    score: Score
-    rate: Expr
-    whole: bool = False
-    part: Dim = ZERO
-    ends: tuple[End, ...] = ()
-    counts: Counts | None = None
+    if not (fitting := [size for size in sizes if fits(size)]):
+        return False
+    size = with_fewer_registers(fitting, registers, context.reduced_at(()))
+    bits = tuple(words_of(w, pair.scores, conditions, (size.queries, size.keys)))
+    counted = registers(size) + COUNTS * size.matrices <= ROOM
+    _Launch(w, size, pair, kind, depth, width, bits, is_far(score), counted).emit()
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
     """The code of one block of warps. `depth` and `width`: of the matrices, zeros at their ends.
-    `far`: whether masks may be numbers that are beyond half precision. `counted`: whether there are
-    registers to count the keys of rows."""
+    `far`: masks may be beyond half precision. `counted`: there are registers to count keys."""
 
     w: Writer
     size: Blocks
@@ -188,23 +172,26 @@ class _Launch:
     def emit(self) -> None:
         w, size, scores, values = self.w, self.size, self.pair.scores, self.pair.values
         with queries_of_blocks(w, self.pair, size.queries) as (row, batch):
-            few = size.keys * max(self.depth, self.width) <= FEW_COPIES * VECTOR * size.threads
+            some = FEW_COPIES * VECTOR * size.threads * (not size.shared)
+            few = size.keys * max(self.depth, self.width) <= some
             side = partial(side_of, w, kind=self.kind, halves=1, apart=few)
-            shapes = (size.keys, self.depth), (self.width, size.keys)
-            sides = (
+            shapes = (size.keys, self.depth), (self.width, size.keys), (size.queries, self.depth)
+            sides = [
                 side(scores, scores.found.right, size=shapes[0], name="key", zeros=True),
                 side(values, values.found.right, size=shapes[1], name="value"),
-            )
+            ]
+            if size.shared:
+                left = scores.found.left
+                sides.append(side(scores, left, size=shapes[2], name="query", zeros=True))
             with w.range("warp", size.warps, axis="warp") as warp:
                 self._warp(sides, warp, row, batch)
 
-    def _warp(self, sides: tuple[Side, Side], warp: Dim, row: Dim, batch: At) -> None:
+    def _warp(self, sides: Sequence[Side], warp: Dim, row: Dim, batch: At) -> None:
         w, size, length = self.w, self.size, self.pair.found.length
         product = self.pair.scores
         floats = self.pair.values.found.left.dtype is DType.F32
-        memory = registers_of(
-            w, self.kind, size, (self.depth, self.width), floats=floats, moving=len(self.moving)
-        )
+        shape = (STEPS if size.shared else self.depth, self.width)
+        memory = registers_of(w, self.kind, size, shape, floats=floats, moving=len(self.moving))
         score = reduced(self.pair.score, product).declared(w, batch)
         rate = Local(w.fresh("rate"), DType.F32)
         w.add(Declare(rate, product_of_factors(score.factor or ONE, LOG2_E)))
@@ -213,7 +200,7 @@ class _Launch:
         if self.counted:
             counts = counts_of(w, seen, product, size.matrices * 2, size.keys)
         own_row = w.named("own_row", row + warp * size.rows)
-        at = _Place(own_row, ZERO, batch, score, rate, counts=counts)
+        at = Place(own_row, ZERO, batch, score, rate, counts=counts)
         self._start(memory, at)
         keys = Range(ZERO, length)
         if seen is not None:
@@ -226,6 +213,8 @@ class _Launch:
         if keys.start != ZERO:
             first = w.let("first_part", dim_min(keys.start // size.keys, last), ZERO, last)
             key = w.named("first_key", dim_min(first * size.keys, final))
+        for queries in sides[2:]:
+            self._copy(queries, warp, batch, row)
         with w.when(below(ZERO, count)):
             self._copy(sides[0], warp, batch, key)
         w.micro("raot_end_copies")
@@ -272,7 +261,7 @@ class _Launch:
         return simplify(self.pair.found.length % self.size.keys, self.w.bounds) == 0
 
     def _block(
-        self, memory: Registers, sides: tuple[Side, Side], warp: Dim, at: _Place, next_key: Dim
+        self, memory: Registers, sides: Sequence[Side], warp: Dim, at: Place, next_key: Dim
     ) -> None:
         """Adds a block of keys, which were copied, and copies its values and those from `next_key`
         on. In the last block, those before are in another block, too."""
@@ -282,7 +271,7 @@ class _Launch:
         w.add(Barrier("warp"))
         self._copy(sides[1], warp, at.batch, at.key, whole=at.whole)
         w.micro("raot_end_copies")
-        self._multiply(memory, sides[0])
+        self._multiply(memory, sides, warp, at.score)
         if at.whole:
             w.add(Barrier("warp"))
             self._copy(sides[0], warp, at.batch, w.named("next_key", next_key), whole=True)
@@ -333,7 +322,7 @@ class _Launch:
             at[loop.variable] = Dim.of(name)
         return at
 
-    def _start(self, memory: Registers, at: _Place) -> None:
+    def _start(self, memory: Registers, at: Place) -> None:
         """Loads queries; no keys so far."""
         w, product, depth = self.w, self.pair.scores, self.pair.sizes[0]
         one, floor = Lit(1.0, self.kind), Local(w.fresh("floor"), DType.F32)
@@ -354,19 +343,16 @@ class _Launch:
                 assert memory.places is not None
                 own = Cast(Index(place_of[loop.variable]), DType.I32)
                 w.add(Store(memory.places, (lane, i, Dim.of(number)), own))
-            with w.range("k", self.depth // STEPS) as k, w.range("n", 4) as n:
+            count = 0 if self.size.shared else self.depth // STEPS
+            with w.range("k", count) as k, w.range("n", 4) as n:
                 step = k * STEPS + lane % 4 * 2 + n % 2 + n // 2 * 8
                 place = (lane, m, k, n % 2 + half * 2 + n // 2 * 4)
-                partial = depth != self.depth
-                if partial:
+                if partial := depth != self.depth:
                     w.add(Store(memory.queries, place, Lit(0.0, self.kind)))
                 with w.when(*[below(step, Dim.of(depth))] if partial else ()):
                     moved = {**place_of, **split(w, product.steps, step)}
                     value = product.value(w, product.found.left, moved)
-                    if at.score.negative is not None:
-                        sign = Select(at.score.negative, Lit(-1.0, self.kind), one)
-                        value = Binary("*", value, sign)
-                    w.add(Store(memory.queries, place, value))
+                    w.add(Store(memory.queries, place, signed(value, at.score, self.kind)))
             with w.range("j", memory.sums.shape[2]) as j, w.range("n", 2) as n:
                 w.add(Store(memory.sums, (lane, m, j, half * 2 + n), ZERO_F32))
 
@@ -381,7 +367,7 @@ class _Launch:
 
     @contextmanager
     def _each_score(
-        self, memory: Registers, at: _Place, expr: Expr | None
+        self, memory: Registers, at: Place, expr: Expr | None
     ) -> Iterator[tuple[Load, dict[str, Dim], Mapping[Local, Expr]]]:
         """The place of each score, the loop variables that an expression needs there, and its words
         of bits. A row or key beyond the last one is that one."""
@@ -416,7 +402,7 @@ class _Launch:
                 yield memory.scores[(lane, m, j, half * 2 + n)], moving, words
 
     def _ahead(
-        self, memory: Registers, at: _Place, lane: Dim, i: Dim, row: Dim
+        self, memory: Registers, at: Place, lane: Dim, i: Dim, row: Dim
     ) -> Iterator[tuple[Dim, Dim]]:
         """Of the ends that a score compares with."""
         rows, above = self.pair.scores.rows, i * COLUMNS
@@ -428,7 +414,7 @@ class _Launch:
 
         return ahead_of(self.w, at.ends, rows, above, at.key + lane % 4 * 2, places)
 
-    def _start_scores(self, memory: Registers, at: _Place) -> None:
+    def _start_scores(self, memory: Registers, at: Place) -> None:
         """What sums of products begin with."""
         start = at.score.start
         with self._each_score(memory, at, start) as (place, moving, words):
@@ -437,12 +423,26 @@ class _Launch:
                 value = with_locals(substitute_in(start, moving), words)
             self.w.add(Store(place.buffer, place.index, value))
 
-    def _multiply(self, memory: Registers, keys: Side) -> None:
+    def _multiply(self, memory: Registers, sides: Sequence[Side], warp: Dim, score: Score) -> None:
         """The products of queries and a block of keys."""
-        w = self.w
-        with w.range("j", self.size.keys // STEPS) as j, w.range("k", self.depth // STEPS) as k:
-            behind = keys.place(ZERO, j * STEPS, k * STEPS)
-            self._product(memory.scores, [memory.queries], keys, behind, j, k)
+        w, (keys, _, *queries), each = self.w, sides, self.size.keys // STEPS
+        for side in queries:
+            with w.range("k", self.depth // STEPS) as k:
+                with w.range("m", self.size.matrices) as m:
+                    behind = side.place(ZERO, m * ROWS, k * STEPS)
+                    to, own = memory.queries[(ZERO, m, ZERO, ZERO)], warp * self.size.rows
+                    side.read(w, "left", own, behind, to, self.size.matrices * VECTOR)
+                if score.negative is not None:
+                    with self._lane() as lane, w.range("m", self.size.matrices * VECTOR) as m:
+                        one = memory.queries[(lane, m // VECTOR, ZERO, m % VECTOR)]
+                        w.add(Store(one.buffer, one.index, signed(one, score, self.kind)))
+                with w.range("j", each) as j:
+                    behind = keys.place(ZERO, j * STEPS, k * STEPS)
+                    self._product(memory.scores, [memory.queries], keys, behind, j, ZERO)
+        if not queries:
+            with w.range("j", each) as j, w.range("k", self.depth // STEPS) as k:
+                behind = keys.place(ZERO, j * STEPS, k * STEPS)
+                self._product(memory.scores, [memory.queries], keys, behind, j, k)
 
     def _product(
         self, sums: Buffer, left: Sequence[Buffer], side: Side, behind: Sequence[Dim],
@@ -464,7 +464,7 @@ class _Launch:
             sums_row=rows[0], left_row=rows[1], right_row=rows[2],
         )  # fmt: skip
 
-    def _finish_scores(self, memory: Registers, at: _Place) -> None:
+    def _finish_scores(self, memory: Registers, at: Place) -> None:
         """What follows the products of queries and keys."""
         if not at.score.is_sum:
             with self._each_score(memory, at, at.score.value) as (place, moving, words):

@@ -171,3 +171,17 @@ def divisor_of(w: Writer, found: Attention, whole: Expr) -> Local:
         empty = Binary("==", divisor, ZERO_F32)
     w.add(Assign(divisor, Select(empty, Lit(1.0, DType.F32), divisor)))
     return divisor
+
+
+def type_of_factor(product: Product, load: Load) -> DType:
+    """That of its elements, which may be computed."""
+    computed = product.found.computed_at(load)
+    return load.dtype if computed is None else computed.value.dtype
+
+
+def signed(value: Expr, score: Score, kind: DType) -> Expr:
+    """A query, with another sign where the factor of scores is negative."""
+    if score.negative is None:
+        return value
+    sign = Select(score.negative, Lit(-1.0, kind), Lit(1.0, kind))
+    return Binary("*", value, sign)

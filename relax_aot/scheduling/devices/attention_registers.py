@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the lanes of a warp of an attention by matrix units keep in registers."""
+"""What the lanes of a warp of an attention by matrix units keep in registers, and where it is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from relax_aot.ir.axes import LANES
-from relax_aot.ir.loops import Buffer
+from relax_aot.ir.dims import ZERO, Dim
+from relax_aot.ir.loops import Buffer, Expr
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.devices.attention_blocks import Blocks
+from relax_aot.scheduling.devices.attention_counts import Counts
+from relax_aot.scheduling.devices.attention_scores import Score
+from relax_aot.scheduling.devices.attention_seen import End
+from relax_aot.scheduling.devices.operands import At
 from relax_aot.scheduling.devices.units import COLUMNS, STEPS
 from relax_aot.scheduling.devices.vectors import VECTOR
 from relax_aot.scheduling.writer import Writer
@@ -39,6 +44,24 @@ class Registers:
     def parts(self) -> tuple[Buffer, ...]:
         """Of the weights."""
         return (self.weights,) if self.rest is None else (self.weights, self.rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a warp is: its first row, the first key of a block, and the matrices of the batch.
+    It is block number `part`. `whole`: no key of it is beyond the last one. `ends`: of the keys
+    that its score compares with (Seen), and `counts` in their place. `rate`: of exponents to base
+    2, per unit of a score."""
+
+    row: Dim
+    key: Dim
+    batch: At
+    score: Score
+    rate: Expr
+    whole: bool = False
+    part: Dim = ZERO
+    ends: tuple[End, ...] = ()
+    counts: Counts | None = None
 
 
 def registers_of(

@@ -46,7 +46,7 @@ from relax_aot.scheduling.devices.operands import (
     finish_sums,
     split,
 )
-from relax_aot.scheduling.targets import Target
+from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Writer
 
 OWN = 4
@@ -112,9 +112,9 @@ BLOCKS = (Blocks(64, 32), Blocks(64, 64), Blocks(32, 128))
 """The first that has room and registers is taken."""
 
 
-def tiles(w: Writer, pair: Pair, target: Target, sizes: Sequence[Blocks] = BLOCKS) -> bool:
+def tiles(w: Writer, pair: Pair, context: Context, sizes: Sequence[Blocks] = BLOCKS) -> bool:
     """Writes the launch of an attention; not where no block fits in shared memory."""
-    fitting = (size.for_heads(*pair.sizes, target.shared) for size in sizes)
+    fitting = (size.for_heads(*pair.sizes, context.target.shared) for size in sizes)
     size = next((size for size in fitting if size is not None), None)
     if size is None:
         return False

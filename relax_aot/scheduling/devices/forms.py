@@ -96,7 +96,7 @@ class Form:
         connect(groups, kernel, self.w)
         with self.w.block() as launches:
             for group in groups:
-                self.launch(group)
+                self.launch(group, sum(isinstance(stmt, For) for stmt in launches))
 
         def scope(buffer: Buffer) -> Buffer:
             return replace(buffer, scope=CORE) if buffer.name in self.copies else buffer
@@ -148,12 +148,13 @@ class Form:
             bounds = bounds_inside(loop, bounds)
         return bounds
 
-    def launch(self, group: Group) -> None:
+    def launch(self, group: Group, number: int) -> None:
+        """`number`: of launches before."""
         taken = set(self.w.taken)
         nest = self.nest(group)
         if nest is None:
             self.one_block(group)
-        elif not self.by_strategy(group):
+        elif not self.by_strategy(group, number):
             own = self.private(nest)
             bounds = self.bounds_in(group, nest)
             tiny = all(_bytes(buffer, bounds) <= TINY for buffer in own)
@@ -165,11 +166,13 @@ class Form:
         kept = (*self.w.scratch, *(one.buffer for one in self.w.packed))
         self.w.taken = taken | {buffer.name for buffer in kept}
 
-    def by_strategy(self, group: Group) -> bool:
+    def by_strategy(self, group: Group, number: int) -> bool:
         if group.scalars or not isinstance(group.work, For):
             return False
+        reduced = tuple(one - number for one in self.context.reduced if one >= number)
+        context = replace(self.context, reduced=reduced)
         for strategy in self.target.nests:
-            loops = strategy(self.kernel, group.work, self.w, self.context)
+            loops = strategy(self.kernel, group.work, self.w, context)
             if loops is not None:
                 self.w.add(*loops)
                 return True

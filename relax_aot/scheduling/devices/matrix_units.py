@@ -26,6 +26,7 @@ from relax_aot.scheduling.devices.decoded_parts import DecodedParts
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
 from relax_aot.scheduling.devices.gathered_windows import GatheredWindows, gathered_windows
 from relax_aot.scheduling.devices.line_sums import with_summed_lines
+from relax_aot.scheduling.devices.matrix_tiles import DOT_TILES, TILES, Tile, Tiles
 from relax_aot.scheduling.devices.nibbles import with_packed_weights
 from relax_aot.scheduling.devices.one_sum import with_one_sum
 from relax_aot.scheduling.devices.operands import (
@@ -49,7 +50,6 @@ from relax_aot.scheduling.devices.sum_parts import (
     MOST_COPIES,
     MOST_STEADY,
     Part,
-    Rounds,
     first_half,
     paired_parts,
     parts_of,
@@ -70,86 +70,6 @@ MOST_SHORT = 10
 """As MOST_STEADY, of parts that are not steady."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A tile of `rows` by `columns` results for `warps` along both; `steps` of the sum are in
-    shared memory at a time, for types of other sizes as many as have the same bytes. `rounds`: of a
-    tile of few columns."""
-
-    rows: int
-    columns: int
-    steps: int
-    warps: tuple[int, int]
-    rounds: Rounds | None = None
-
-    @property
-    def own(self) -> tuple[int, int]:
-        """Rows and columns of a warp."""
-        return self.rows // self.warps[0], self.columns // self.warps[1]
-
-    @property
-    def lines(self) -> tuple[int, int]:
-        return self.rows, self.columns
-
-    @property
-    def threads(self) -> int:
-        return self.warps[0] * self.warps[1] * LANES
-
-    @property
-    def swapped(self) -> Tile:
-        return Tile(self.columns, self.rows, self.steps, (self.warps[1], self.warps[0]))
-
-    @property
-    def copies(self) -> int:
-        """Vectors of both factors that a thread copies."""
-        return -(-(self.rows + self.columns) * self.steps // (VECTOR * self.threads))
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """`large` ones where the tiles are at least `enough`, so that all processors of a device have
-    work, else `small` ones, or `short` ones for bytes whose lines are summed and `rounding` ones
-    for floats; `slim` ones for few columns, the first that has all of them; warps have 64 rows each
-    there. `single` ones are where bytes or floats are gathered.
-    Threads of more warps copy less: `wide` tiles are for windows and computed values that are
-    gathered, `medium` ones for few rows of others, and for short vectors instead of small ones.
-    Sums of lines take registers, and so does the rounding of floats: these products have `narrow`
-    tiles for large ones. Columns that are decoded are multiplied with as many rows as there is room
-    for: `tall` tiles where these are at least half full, or `low` ones. `slid` ones, pairs of large
-    and small, are for few filters whose windows share pixels, which are rows, with more warps for
-    pixels in registers; `planes` ones for more. `patches`: windows may have tiles of their own."""
-
-    large: Tile = Tile(128, 128, 32, (2, 4))
-    narrow: Tile = Tile(128, 64, 32, (4, 2))
-    small: Tile = Tile(64, 128, 32, (2, 2))
-    single: Tile = Tile(64, 64, 32, (2, 4))
-    wide: Tile = Tile(128, 128, 32, (4, 4))
-    medium: Tile = Tile(64, 128, 32, (2, 4))
-    short: Tile = Tile(64, 64, 64, (2, 2))
-    slim: tuple[Tile, ...] = (
-        Tile(128, 16, 32, (2, 1), Rounds(4, few_lines=True, kept=True)),
-        Tile(128, 32, 32, (2, 1), Rounds(2, few_lines=True, kept=False)),
-        Tile(128, 64, 32, (2, 2), Rounds(2, few_lines=False, kept=False)),
-    )
-    tall: Tile = Tile(512, 64, 32, (8, 2))
-    low: Tile = Tile(128, 64, 32, (4, 2))
-    slid: tuple[tuple[Tile, Tile], ...] = (
-        (Tile(256, 32, 32, (4, 1)), Tile(128, 32, 32, (4, 1))),
-        (Tile(128, 64, 32, (4, 1)), Tile(128, 64, 32, (4, 1))),
-        (Tile(256, 32, 32, (8, 1)), Tile(128, 32, 32, (4, 1))),
-        (Tile(128, 64, 32, (4, 2)), Tile(128, 64, 32, (4, 2))),
-    )
-    planes: tuple[Tile, Tile] = (Tile(128, 128, 32, (4, 2)), Tile(64, 128, 32, (2, 2)))
-    rounding: Tile = Tile(64, 64, 32, (2, 2))
-    enough: int = 16
-    patches: bool = True
-
-
-TILES = Tiles()
-_DOT_TILE = Tile(64, 64, 32, (2, 2))
-DOT_TILES = Tiles(Tile(128, 64, 32, (4, 2)), small=_DOT_TILE, short=_DOT_TILE, patches=False)
-
-
 def matrix_product(
     kernel: Kernel, loop: For, w: Writer, context: Context, tiles: Tiles = TILES
 ) -> tuple[For, ...] | None:
@@ -168,6 +88,8 @@ def matrix_product(
     unit = _unit(product, found.sum.dtype)
     if unit is None:
         return None
+    if context.reduced:
+        tiles = replace(tiles, slid=())
     with w.block() as launches:
         if few != 1:
             known = with_known_sums(w, product, context) if unit.total is DType.I32 else product
@@ -185,7 +107,8 @@ def matrix_product(
                 for tile, chosen, slide in _launches(aligned, tiles, w.bounds):
                     if chosen != 0:
                         own = slide.product if slide else aligned
-                        _Launch(w, own, tile, unit, slide).emit(chosen * sizes * (1 - few))
+                        fewer = tile.reduced(context.reduced_at(launches))
+                        _Launch(w, own, fewer, unit, slide).emit(chosen * sizes * (1 - few))
         few_row_launch(w, product, few)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))
 
@@ -261,7 +184,7 @@ def _slid(product: Product, tiles: Tiles, bounds: Bounds) -> list[tuple[Tile, Sl
     other tiles have many products for each copy then, except of planes, whose pixels are gathered.
     """
     slide = slide_of(product, bounds) if product.found.left.dtype.is_half else None
-    if slide is None:
+    if slide is None or not tiles.slid:
         return []
     filters = greatest(extent(product.rows if slide.right else product.columns), bounds)
     pairs = (*tiles.slid, *([tiles.planes] if slide.in_planes else []))

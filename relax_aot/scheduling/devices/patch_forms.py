@@ -40,6 +40,10 @@ class Shape:
     instructions: float
     warps: tuple[tuple[int, int], ...]
 
+    @property
+    def results(self) -> int:
+        return self.filters * self.pixels
+
 
 SHAPES = {
     1: (
@@ -218,8 +222,9 @@ class Tile:
         return min(MOST, prod(self.warps) * EACH_WARP)
 
 
-def tiles_of(windows: Windows, group: int, bounds: Bounds) -> tuple[Tile, ...]:
-    """From the largest to the smallest, with as few filters that do not exist as possible."""
+def tiles_of(windows: Windows, group: int, bounds: Bounds, reduced: int = 0) -> tuple[Tile, ...]:
+    """From the largest to the smallest, with as few filters that do not exist as possible. Each
+    time that they are `reduced`, warps have fewer results; none where there are no such forms."""
     filters = extent(windows.filters).constant
     products = group * windows.image.dtype.bytes // (2 * WORD)
 
@@ -229,6 +234,11 @@ def tiles_of(windows: Windows, group: int, bounds: Bounds) -> tuple[Tile, ...]:
         return tiles * across * shape.filters * shape.instructions, tiles
 
     forms = [(shape, warps) for shape in SHAPES[products] for warps in shape.warps]
+    for _ in range(reduced):
+        most = min(forms, key=cost)[0].results
+        forms = [form for form in forms if form[0].results < most]
+        if not forms:
+            return ()
     shape, (across, down) = min(forms, key=cost)
     return tuple(
         _tile(windows, shape.filters * across, (across, one), shape.pixels * one, bounds)

@@ -78,7 +78,10 @@ def patch_launches(
     if other and windows.image.dtype.is_half and windows.have_vectors(w.bounds):
         return False
     group = group_of(windows)
-    tiles = tiles_of(windows, group, w.bounds)
+    reduced = max(context.reduced.count(number) for number in range(2))
+    tiles = tiles_of(windows, group, w.bounds, reduced)
+    if not tiles:
+        return False
     chunk = chunk_of(windows, tiles[0], group)
     if chunk is None:
         return False

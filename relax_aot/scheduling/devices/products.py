@@ -100,6 +100,18 @@ class Tile:
     def threads(self) -> int:
         return self.grid[0] * self.grid[1]
 
+    def reduced(self, times: int) -> Tile:
+        """With half of the results of a thread each time, as long as these are groups."""
+        tile = self
+        for _ in range(times):
+            (down, across), more = tile.own, tile.own[0] > tile.own[1]
+            if max(tile.own) > VECTOR:
+                if more:
+                    tile = replace(tile, rows=tile.rows // 2, own=(down // 2, across))
+                else:
+                    tile = replace(tile, columns=tile.columns // 2, own=(down, across // 2))
+        return tile
+
     def for_steps(self, total: Dim) -> Tile:
         """With less steps at a time where a sum has few, so that it has two parts. Compilers load
         all steps of one part ahead, for which there are no registers."""
@@ -146,7 +158,8 @@ def product(
     with w.block() as launches:
         for tile, chosen in ((large, many), (tiles.small, 1 - many)):
             if few != 1 and chosen != 0:
-                own = tile.for_steps(extent(matrices.steps))
+                fewer = tile.reduced(context.reduced_at(launches))
+                own = fewer.for_steps(extent(matrices.steps))
                 _Launch(w, matrices, own, waits).emit(chosen * (1 - few))
         few_row_launch(w, matrices, few)
     return tuple(stmt for stmt in launches if isinstance(stmt, For))

@@ -13,7 +13,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from relax_aot.ir.graph import Array
-from relax_aot.ir.loops import For, Kernel
+from relax_aot.ir.loops import For, Kernel, Stmt
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.scheduling.contraction import Contraction, Weighted
@@ -63,6 +63,8 @@ class Target:
     for each element, or of `team` warps, with `shared` bytes of memory of their own. `matrices`:
     the types that it has matrix units for; `tf32`: they may round the factors of floats. Of
     `nests`, strategies for a whole loop of the kernel, the first that matches is taken.
+    `reduced`: kernels and the numbers of their launches whose tiles are smaller than usual, as
+    registers did not suffice, each as often as it takes the next smaller ones.
     """
 
     name: str
@@ -118,6 +120,7 @@ class Target:
     matrices: tuple[DType, ...] = ()
     tf32: bool = False
     nests: tuple[DeviceStrategy, ...] = ()
+    reduced: tuple[tuple[str, int], ...] = ()
 
     @property
     def has_byte_lines(self) -> bool:
@@ -136,7 +139,9 @@ class Context:
     """What holds for one kernel: `constants` are the inputs whose data are known, `finite`
     those that hold neither infinity nor NaN, `balanced` those of bytes above -128, `share` its part
     of the model's work, `calls` the constants of each call, empty where they may be replaced;
-    `lean`: it keeps little scratch; `room`: bytes of scratch that make the arena no larger."""
+    `lean`: it keeps little scratch; `room`: bytes of scratch that make the arena no larger;
+    `reduced`: numbers of launches, from the next one on, each as often as its tiles are to be
+    smaller."""
 
     target: Target
     constants: frozenset[str] = frozenset()
@@ -146,6 +151,11 @@ class Context:
     calls: Sequence[Mapping[str, Array]] = ()
     lean: bool = False
     room: int = 0
+    reduced: tuple[int, ...] = ()
+
+    def reduced_at(self, launches: Sequence[Stmt]) -> int:
+        """Of the launch behind those that a strategy has written."""
+        return self.reduced.count(sum(isinstance(stmt, For) for stmt in launches))
 
 
 Emit = Callable[[], None]

@@ -36,14 +36,16 @@ def device_form(
     name: str = "",
     finite: frozenset[str] = frozenset("w"),
     target: Target = ORDERED,
+    reduced: tuple[int, ...] = (),
 ) -> tuple[Kernel, Kernel | None, Bounds]:
-    """The kernel of a text, and its device form by a strategy; `name`: of the device form."""
+    """The kernel of a text, and its device form by a strategy; `name`: of the device form;
+    `reduced`: launches with smaller tiles."""
     module = example_module(text)
     (kernel,) = module.kernels
     w = Writer(names_in(kernel), module.bounds)
     (loop,) = kernel.body
     assert isinstance(loop, For)
-    made = strategy(kernel, loop, w, Context(target, finite=finite))
+    made = strategy(kernel, loop, w, Context(target, finite=finite, reduced=reduced))
     if made is None:
         return kernel, None, module.bounds
     scratch = (*kernel.scratch, *w.scratch)

@@ -4,6 +4,7 @@ weights and results to half precision allows, and planted faults that are found.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -21,7 +22,7 @@ from relax_aot.lowering import lower
 from relax_aot.ops import deduce
 from relax_aot.ops._op import Array
 from relax_aot.scheduling.devices.attention import attention
-from relax_aot.scheduling.devices.attention_blocks import Blocks
+from relax_aot.scheduling.devices.attention_blocks import Blocks, with_fewer_registers
 from relax_aot.scheduling.devices.attention_matrices import matrices
 from relax_aot.scheduling.scratch import with_kernels
 from relax_aot.scheduling.targets import Context
@@ -31,6 +32,8 @@ from tests.scheduling.test_online_softmax import exact
 
 BLOCKS = Blocks(2, 1, 16)
 """Two warps, for 32 queries and 16 keys at a time."""
+SHARED = replace(BLOCKS, shared=True)
+"""With queries in shared memory."""
 TEXT = """
 symbol s in 1..50
 symbol n in 0..80
@@ -71,10 +74,10 @@ def module(form: str) -> Module:
 
 
 @cache
-def device(form: str) -> Kernel:
+def device(form: str, blocks: Blocks = BLOCKS) -> Kernel:
     (plain,) = module(form).kernels
     made = attention(
-        plain, module(form).bounds, Context(TARGET), [partial(matrices, sizes=[BLOCKS])]
+        plain, module(form).bounds, Context(TARGET), [partial(matrices, sizes=[blocks])]
     )
     assert made is not None and made.scratch == ()
     check(with_kernels(module(form), {plain.name: made}), deduce)
@@ -131,6 +134,38 @@ def test_results_are_as_exact_as_half_precision(form: str, s: int, n: int, kind:
     kernel, given = device(form), feeds(form, s, n, kind)
     (found,) = run_kernel(kernel, arguments(form, kernel, given), {"s": s, "n": n}, seed=n)
     assert_close(form, found, given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("s", "n", "kind"), CASES[:2])
+@pytest.mark.parametrize("form", FORMS)
+def test_queries_in_shared_memory_have_the_same_results(
+    form: str, s: int, n: int, kind: str
+) -> None:
+    kernel, given = device(form, SHARED), feeds(form, s, n, kind)
+    (found,) = run_kernel(kernel, arguments(form, kernel, given), {"s": s, "n": n}, seed=n)
+    (usual,) = run_kernel(
+        device(form), arguments(form, device(form), given), {"s": s, "n": n}, seed=n
+    )
+    np.testing.assert_array_equal(found, usual)
+
+
+def test_smaller_blocks_have_fewer_registers() -> None:
+    """Those with as many are left out, and queries are in shared memory at last."""
+    sizes = [BLOCKS, replace(BLOCKS, warps=1), replace(BLOCKS, keys=8), SHARED]
+    chosen = [
+        with_fewer_registers(sizes, lambda size: size.registers(64, 64, ""), times)
+        for times in range(4)
+    ]
+    assert chosen == [BLOCKS, replace(BLOCKS, keys=8), SHARED, SHARED]
+
+
+def test_wide_heads_leave_queries_in_shared_memory() -> None:
+    def fits(size: Blocks, width: int) -> bool:
+        return size.is_short(width, width, "", None)
+
+    assert fits(BLOCKS, 160) and not fits(BLOCKS, 176)
+    assert fits(SHARED, 192) and not fits(SHARED, 208)
 
 
 @pytest.mark.parametrize(("form", "count"), [("neighbors", 2), ("odd sizes", 0), ("transposed", 0)])

@@ -11,7 +11,8 @@ import pytest
 
 from relax_aot.evaluation.interpret import run_kernel
 from relax_aot.scheduling.devices.launches import launches
-from relax_aot.scheduling.devices.matrix_units import TILES, Tile, matrix_product
+from relax_aot.scheduling.devices.matrix_tiles import TILES, Tile
+from relax_aot.scheduling.devices.matrix_units import matrix_product
 from tests.scheduling.devices.kernels import device_form, inputs
 from tests.scheduling.devices.test_matrix_units import matmul, whole
 

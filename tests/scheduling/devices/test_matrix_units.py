@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of half-precision values and bytes by matrices of a warp: the values of the plain loops
-at sizes around the edges of tiles, and planted faults that are found."""
+"""Products by matrix units have the values of plain loops at all sizes, and faults are found."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from relax_aot.ir.types import shape_of
 from relax_aot.ops._op import Array
 from relax_aot.scheduling import schedule_device
 from relax_aot.scheduling.devices.launches import launches
-from relax_aot.scheduling.devices.matrix_units import Tile, Tiles, matrix_product
+from relax_aot.scheduling.devices.matrix_tiles import Tile, Tiles
+from relax_aot.scheduling.devices.matrix_units import matrix_product
 from relax_aot.scheduling.targets import cuda_mma
 from tests.scheduling.devices.kernels import (
     cast_rows,
@@ -26,7 +26,7 @@ from tests.scheduling.devices.kernels import (
     inputs,
     without_barriers,
     without_conditions,
-)
+)  # fmt: skip
 from tests.transforms.examples import example_module
 
 _ONE = Tile(32, 16, 16, (1, 1))
