@@ -73,6 +73,17 @@ def test_products_of_matrices_of_4096_by_4096_fit(kind: str, total: str, made: s
     assert driver.compile_model(model, "cuda-sm90", options).files
 
 
+def test_groups_of_4096_queries_fit() -> None:
+    """The last key that a block sees is bounded by the number of queries, not its square."""
+    shapes = ("[1, 8, n, 64] q", "[1, 2, m, 64] k", "[1, 2, m, 64] v")
+    inputs = ", ".join(f"float16{shape}" for shape in shapes)
+    made = "y = Attention <is_causal = 1> (q, k, v)"
+    text = f"heads ({inputs}) => (float16[1, 8, n, 64] y) {{ {made} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> {text}')
+    options = Options(bounds=dict.fromkeys("mn", (1, 4096)), name="heads", emit="cuda-source")
+    assert driver.compile_model(model, "cuda-sm90", options).files
+
+
 def test_functions_that_spill_are_made_with_more_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """But not those of arrays in local memory, which more registers do not help."""
 

@@ -213,7 +213,8 @@ def _ends(w: Writer, rows: Sequence[For], first: Dim, final: Dim) -> tuple[Dim, 
     inner = rows[-1]
     low, high = (split(w, rows, at)[inner.variable] for at in (first, final))
     if len(rows) > 1:  # all values where a block has rows of two iterations
-        apart = w.named("apart", dim_min(final // inner.extent - first // inner.extent, 1))
+        iterations = dim_max(final // inner.extent - first // inner.extent, 0)  # has a low bound
+        apart = w.named("apart", dim_min(iterations, 1))
         low = w.let("low", low - apart * (low - inner.start), inner.start, inner.stop - 1)
         high = w.let("high", high + apart * (inner.stop - 1 - high), inner.start, inner.stop - 1)
     return low, high
