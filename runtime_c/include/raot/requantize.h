@@ -19,6 +19,7 @@
 #include "convert.h"
 #include "dsp.h"
 #include "mve.h"
+#include "scaled.h"
 
 #if defined(RAOT_MVE)
 /*
@@ -79,7 +80,7 @@ raot_requantize_f32_unpacked(int8_t *out, const int32_t *sums, const float *scal
         int8_t *const to = out + r * out_step;
         const int32_t *const from = sums + r * sum_step;
         for (int32_t c = 0; c < columns; c++) {
-            const int32_t code = raot_f32_to_i32_nearest((float)from[c] * by);
+            const int32_t code = raot_scaled(from[c], by);
             to[c] = raot_clamp_i8((int32_t)((uint32_t)code + (uint32_t)zero));
         }
     }

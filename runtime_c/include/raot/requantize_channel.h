@@ -60,9 +60,9 @@
                                                                             : code);        \
         }                                                                                   \
     }
-#define RAOT_REQUANTIZE_CHANNEL_F32(X) raot_f32_to_i32_nearest((float)(X)*by)
+#define RAOT_REQUANTIZE_CHANNEL_F32(X) raot_scaled(X, by)
 #define RAOT_REQUANTIZE_CHANNEL_NEAREST(X) \
-    raot_requantize_nhwc_rounded(raot_requantize_nhwc_upper(X, by), shift)
+    raot_requantize_nhwc_rounded(raot_upper_half(X, by), shift)
 #define RAOT_REQUANTIZE_CHANNEL_ABOVE(X) \
     raot_requantize_nhwc_rounded(raot_requantize_nhwc_high(X, by), shift)
 #define RAOT_REQUANTIZE_CHANNEL_TWICE(X)                                                       \

@@ -21,6 +21,7 @@
 #include "convert.h"
 #include "mve.h"
 #include "requantize_mve.h"
+#include "scaled.h"
 
 /* The group of four of a channel, and its position in the group. */
 static inline int32_t raot_requantize_nhwc_group(int32_t n, int32_t channels)
@@ -167,25 +168,10 @@ static inline int32_t raot_requantize_nhwc_rounded(int32_t x, int32_t shift)
     return behind < 0 ? x : behind > 30 ? 0 : ((x >> behind) >> 1) + ((x >> behind) & 1);
 }
 
-/* The upper half of the product; Thumb-1 has no instruction for it. */
-static inline int32_t raot_requantize_nhwc_upper(int32_t x, int32_t by)
-{
-#if defined(__thumb__) && !defined(__thumb2__)
-    const int32_t low_x = x & 0xffff;
-    const int32_t low_by = by & 0xffff;
-    const int32_t carry = (int32_t)(((uint32_t)low_x * (uint32_t)low_by) >> 16);
-    const int32_t a = (x >> 16) * low_by + carry;
-    const int32_t b = low_x * (by >> 16) + (a & 0xffff);
-    return (x >> 16) * (by >> 16) + (a >> 16) + (b >> 16);
-#else
-    return (int32_t)(((int64_t)x * by) >> 32);
-#endif
-}
-
 static inline int32_t raot_requantize_nhwc_high(int32_t x, int32_t by)
 {
 #if defined(__thumb__) && !defined(__thumb2__)
-    const uint32_t upper = (uint32_t)raot_requantize_nhwc_upper(x, by);
+    const uint32_t upper = (uint32_t)raot_upper_half(x, by);
     const uint32_t lower = (uint32_t)x * (uint32_t)by;
     return (int32_t)((upper << 1 | lower >> 31) + (lower >> 30 & 1u));
 #else
@@ -217,9 +203,9 @@ static inline int32x4_t raot_lower(int32x4_t x)
 #else
 #define RAOT_PARTS_F32(N, AT)
 #define RAOT_PARTS_I32(N, AT)
-#define RAOT_SCALED_F32(X, BY) raot_f32_to_i32_nearest((float)(X) * (BY)[0])
+#define RAOT_SCALED_F32(X, BY) raot_scaled(X, (BY)[0])
 #define RAOT_SCALED_NEAREST(X, BY) \
-    raot_requantize_nhwc_rounded(raot_requantize_nhwc_upper(X, (BY)[0]), (BY)[4])
+    raot_requantize_nhwc_rounded(raot_upper_half(X, (BY)[0]), (BY)[4])
 #define RAOT_SCALED_ABOVE(X, BY) \
     raot_requantize_nhwc_rounded(raot_requantize_nhwc_high(X, (BY)[0]), (BY)[4])
 #define RAOT_SCALED_TWICE(X, BY)  \

@@ -58,6 +58,13 @@ static inline int8_t raot_rows_clamped(int32_t x, int32_t low, int32_t high)
     return (int8_t)(uint8_t)(x < low ? low : x > high ? high : x);
 }
 
+/* For the few rows that no other function takes. */
+static inline int8_t raot_rows_limited(int32_t code, int32_t zero, int32_t low, int32_t high)
+{
+    const int64_t moved = (int64_t)code + zero;
+    return (int8_t)(uint8_t)(moved < low ? low : moved > high ? high : moved);
+}
+
 static inline const int8_t *raot_rows_from(const int8_t *shifts, int32_t at)
 {
     return shifts != NULL ? shifts + at : NULL;
@@ -331,17 +338,44 @@ RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_strided, "usat", RAOT_ROWS_STRIDED, RAOT_RO
         }                                                                                    \
     } else
 #else
+/* Clamped before `zero` is added, whose magnitude is below 2^14. */
+static inline int8_t raot_rows_limited(int32_t code, int32_t zero, int32_t low, int32_t high)
+{
+    return (int8_t)(uint8_t)(code < low - zero ? low : code > high - zero ? high : code + zero);
+}
+
 #define RAOT_ROWS_FAST(FORM)
-#define RAOT_ROWS_BOUNDED(FORM, LEAST)
+#define RAOT_ROWS_BOUNDED(FORM, LEAST) RAOT_ROWS_BOUNDED_##FORM
+#define RAOT_ROWS_BOUNDED_nearest                                                \
+    if (shift <= -1 && shift >= -30) {                                           \
+        const int32_t half = (int32_t)1 << (-shift - 1);                         \
+        for (int32_t p = 0; p < positions; p++) {                                \
+            const int32_t code = (raot_upper_half(row[p], by) + half) >> -shift; \
+            to[p * step] = raot_rows_limited(code, zero, low, high);             \
+        }                                                                        \
+    } else
+#define RAOT_ROWS_BOUNDED_above
+#define RAOT_ROWS_BOUNDED_twice
 #endif
 #if !defined(RAOT_ROWS_FLOATS)
 #define RAOT_ROWS_FLOATS(FORM)
 #endif
-#define RAOT_ROWS_NONE(FORM, LEAST)
+#if defined(RAOT_FLOAT_CALLS)
+#define RAOT_ROWS_BOUNDED_FLOATS(FORM, LEAST)                              \
+    const int32_t down = raot_scaled_shift(by);                            \
+    if (down != 0) {                                                       \
+        const int32_t digits = raot_scaled_digits(by);                     \
+        for (int32_t p = 0; p < positions; p++) {                          \
+            const int32_t code = raot_scaled_by(row[p], by, digits, down); \
+            to[p * step] = raot_rows_limited(code, zero, low, high);       \
+        }                                                                  \
+    } else
+#else
+#define RAOT_ROWS_BOUNDED_FLOATS(FORM, LEAST)
+#endif
 
-#define RAOT_ROWS_OF_F32(X) raot_f32_to_i32_nearest((float)(X)*by)
-#define RAOT_ROWS_OF_NEAREST(X) \
-    raot_requantize_nhwc_rounded(raot_requantize_nhwc_upper(X, by), shift)
+#define RAOT_ROWS_OF_F32(X) raot_scaled_float(X, by)
+#define RAOT_ROWS_OF_NEAREST(X) raot_requantize_nhwc_rounded(raot_upper_half(X, by), shift)
 #define RAOT_ROWS_OF_ABOVE(X) raot_requantize_nhwc_rounded(raot_requantize_nhwc_high(X, by), shift)
 #define RAOT_ROWS_OF_TWICE(X)                                                                  \
     raot_requantize_nhwc_rounded(raot_requantize_nhwc_lower(raot_requantize_nhwc_high(X, by)), \
@@ -363,10 +397,7 @@ RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_strided, "usat", RAOT_ROWS_STRIDED, RAOT_RO
             BOUNDED(FORM, LEAST)                                                          \
             {                                                                             \
                 for (int32_t p = 0; p < positions; p++) {                                 \
-                    const int64_t code = (int64_t)ONE(row[p]) + zero;                     \
-                    to[p * step] = (int8_t)(uint8_t)(code < low    ? low                  \
-                                                     : code > high ? high                 \
-                                                                   : code);               \
+                    to[p * step] = raot_rows_limited(ONE(row[p]), zero, low, high);       \
                 }                                                                         \
             }                                                                             \
             (void)shift;                                                                  \
@@ -380,7 +411,7 @@ RAOT_ROWS_OF_FLOATS(raot_rows_f32_u8_strided, "usat", RAOT_ROWS_STRIDED, RAOT_RO
 #define RAOT_ROWS_FLOAT(X) X
 #define RAOT_ROWS_NO_SHIFT(X) 0
 RAOT_REQUANTIZE_ROWS(f32, float, , RAOT_ROWS_FLOAT, RAOT_ROWS_NO_SHIFT, RAOT_ROWS_FLOATS,
-                     RAOT_ROWS_NONE, 0, RAOT_ROWS_OF_F32)
+                     RAOT_ROWS_BOUNDED_FLOATS, 0, RAOT_ROWS_OF_F32)
 RAOT_REQUANTIZE_ROWS(nearest, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SCALE, RAOT_ROWS_SHIFT,
                      RAOT_ROWS_FAST, RAOT_ROWS_BOUNDED, INT32_MIN, RAOT_ROWS_OF_NEAREST)
 RAOT_REQUANTIZE_ROWS(above, int32_t, RAOT_ROWS_SHIFTS, RAOT_ROWS_SCALE, RAOT_ROWS_SHIFT,
