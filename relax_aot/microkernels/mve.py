@@ -114,6 +114,25 @@ MICRO_KERNELS = (
         {"short": str(SHORT)},
     ),
     *micro_kernels(
+        WINDOWS,
+        """by ~-128 | -3 | 1 | 128, groups 1..~5, depth 1..~150, positions 1..~5,
+        row_step 0..~depth + 4
+        kernel @raot_add_windows_nhwc_s8(
+          %rows: i8[span(positions * row_step, depth * 1)]
+        ) -> (%sums: i32[up(positions, 2) // 2, groups, 2, 4]) {
+          for p in 0..positions {
+            local total: i32 = 0:i32
+            for k in 0..depth {
+              total = (total + i32(%rows[p * row_step + k]))
+            }
+            total = (total * i32(index(by)))
+            for g in 0..groups, n in 0..4 {
+              %sums[p // 2, g, p % 2, n] = (%sums[p // 2, g, p % 2, n] + total)
+            }
+          }
+        }""",
+    ),
+    *micro_kernels(
         LINES,
         """blocks 1..~3, outs 1..2, count 1..~30, stride 1..2,
         length count * stride..~count * stride + 3
@@ -150,6 +169,15 @@ MICRO_KERNELS = (
           }
         }""",
         BYTES, struct="raot_im2col_nhwc",
+    ),
+    *micro_kernels(
+        LINES,
+        """count 1..~70
+        kernel @raot_add_sums(%more: i32[count]) -> (%sums: i32[count]) {
+          for i in 0..count {
+            %sums[i] = (%sums[i] + %more[i])
+          }
+        }""",
     ),
     *micro_kernels(
         LINES,

@@ -16,7 +16,7 @@ from relax_aot.ir.loops import Binary, Buffer, For, Load, Store, expressions
 from relax_aot.ir.microkernel import MicroKernel
 from relax_aot.ir.types import DType
 from relax_aot.microkernels import all_micro_kernels
-from relax_aot.scheduling.contraction import Weighted, moved, step_of, stride, suffix_of
+from relax_aot.scheduling.contraction import BYTES, Weighted, moved, step_of, stride, suffix_of
 from relax_aot.scheduling.epilogue import values_of
 from relax_aot.scheduling.packing import Arrays, Operand, Packed, elements, padded, round_up
 from relax_aot.scheduling.writer import Writer
@@ -227,6 +227,27 @@ class Weights:
     def buffer(self, w: Writer, suffix: str, dtype: DType, shape: Sequence[int]) -> Buffer:
         name = w.fresh(f"{self.found.w.buffer.name}.{suffix}")
         return Buffer(name, dtype, tuple(map(Dim.of, shape)))
+
+
+def rests(found: Weighted, calls: Sequence[Arrays]) -> bool | None:
+    """Whether weights without their zero point are more than signed bytes, in some of the calls;
+    None where they are more than two of them. Without calls, weights may be replaced."""
+    if found.fits_bytes:
+        return False
+    if found.w.dtype not in BYTES or not calls:
+        return None
+    values = [Weights(found, range(len(found.reductions))).matrix(data) for data in calls]
+    return any(np.any(rest_of(v)) for v in values) if max(v.max() for v in values) < 255 else None
+
+
+def byte_of(values: Array) -> Array:
+    """The closest signed bytes."""
+    return np.asarray(np.clip(values, -128, 127))
+
+
+def rest_of(values: Array) -> Array:
+    """What those are less: bytes, from -256 to 254."""
+    return np.asarray(np.subtract(values, byte_of(values)))
 
 
 def in_place(found: Weighted, loops: Sequence[For]) -> tuple[tuple[str, str], ...]:

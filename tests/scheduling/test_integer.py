@@ -294,6 +294,49 @@ def test_weights_of_which_some_are_no_signed_bytes_stay_bytes(name: str, board: 
         assert np.array_equal(run.outputs["y"], expected), sample["x"].shape
 
 
+BEYOND_ON_HELIUM = {
+    "strided": BEYOND["strided"],
+    "grouped": BEYOND["grouped"],
+    "unsigned": BEYOND["unsigned"],
+    "several panels": Subject((1, 7, "n", 17), (22, 7, 3, 3), ONES, zeros=(-3, 30, 7)),
+    "pointwise": Subject((1, 21, "n", 5), (6, 21, 1, 1), zeros=(9, -77, 0), dequantized=True),
+    "depthwise": Subject(
+        (1, 4, "n", 7), (4, 1, 3, 3), "<pads = [1, 1, 1, 1], group = 4>", zeros=(-3, -20, 7)
+    ),
+    "strided depthwise": Subject(
+        (1, 3, "n", 8), (3, 1, 3, 3), "<pads = [1, 0, 1, 1], group = 3, strides = [2, 2]>",
+        np.uint8, (120, 99, 130),
+    ),
+    "depthwise that fits": Subject(
+        (1, 6, 9, "n"), (6, 1, 7, 7), "<pads = [3, 3, 3, 3], group = 6>", least=-127,
+        zeros=(-3, 1, 7),
+    ),
+}  # fmt: skip
+"""Their windows are multiplied a second time, but for the last ones."""
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("name", BEYOND_ON_HELIUM)
+def test_weights_beyond_signed_bytes_stay_bytes_on_helium(name: str) -> None:
+    subject = BEYOND_ON_HELIUM[name]
+    fits = subject.zeros[1] == 1
+    weights = subject.weights.astype(np.int64) - subject.zeros[1]
+    assert fits == (weights.min() >= -128 and weights.max() <= 127)
+    model = subject.model()
+    built = driver.compile_model(model, "mps3-an547", driver.Options(bounds={"n": (1, max(SIZES))}))
+    text = built.files[built.units[0]]
+    second = b"raot_add_sums(" if subject.is_depthwise else b"raot_add_windows_nhwc_s8("
+    first = b"raot_depthwise_" if subject.is_depthwise else b"raot_multiply_nhwc_s8("
+    assert first in text
+    assert (second in text) != fits
+    samples = [{"x": x} for x in subject.inputs()]
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for sample, run in zip(samples, emulate(built, samples), strict=True):
+        (expected,) = session.run(None, sample)
+        assert run.status == 0
+        assert np.array_equal(run.outputs["y"], expected), sample["x"].shape
+
+
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", ["mps2-an386", "mps2-an385", "raspberry-pi-pico"])
 def test_one_row_by_weights_of_which_some_are_no_signed_bytes(board: str) -> None:

@@ -8,7 +8,7 @@ adjacent windows share their overlapping columns. Dilated windows are gathered o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,9 +20,10 @@ from relax_aot.ir.dims import ONE, ZERO, Dim, dim_min, interval
 from relax_aot.ir.example import Example
 from relax_aot.ir.graph import Array
 from relax_aot.ir.loops import Buffer, Load, Store
+from relax_aot.ir.parameters import Parameter
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.mve import BLOCK, SHORT, channel_order
-from relax_aot.scheduling.contraction import Weighted, indexed_by, moved, step_of, stride
+from relax_aot.scheduling.contraction import BYTES, Weighted, indexed_by, moved, step_of, stride
 from relax_aot.scheduling.epilogue import (
     Requantization,
     by_channel,
@@ -65,7 +66,8 @@ def roles_on_axis(found: Weighted) -> Roles | None:
 
 def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Two positions and four channels at a time."""
-    if found.channel is None or not found.fits_bytes or not found.has_depth(context.constants):
+    moved_by = _moved(found, context.calls)
+    if found.channel is None or moved_by is None or not found.has_depth(context.constants):
         return None
     order, roles = _in_place_order(found), None
     if order is None or _slack(found) != 0:
@@ -84,7 +86,20 @@ def pairs(found: Weighted, w: Writer, context: Context) -> Emit | None:
     floats = _floats(found) if one is None else None
     if found.taken is not None and floats is None:  # other sums start with packed numbers
         return None
-    return _Pairs(found, w, order, roles, one, rest, floats, kept).emit
+    return _Pairs(found, w, order, roles, one, rest, floats, kept, moved_by).emit
+
+
+def _moved(found: Weighted, calls: Sequence[Arrays]) -> int | None:
+    """What is subtracted from all weights without their zero point, to make them signed bytes."""
+    if found.fits_bytes:
+        return 0
+    if found.w.dtype not in BYTES or isinstance(found.w_zero, Parameter):
+        return None
+    pack = Weights(found, range(len(found.reductions)))
+    values = [pack.matrix(data) for data in calls]
+    if values and all(v.min() >= -128 and v.max() <= 127 for v in values):
+        return 0
+    return found.w.dtype.limits[0] + 128 - found.w_zero
 
 
 def _slack(found: Weighted) -> int:
@@ -137,7 +152,8 @@ class _Pairs:
     sums that become floats; `kept`: bytes of sums
     and columns at once; `lanes`: the channel of each lane of four, -1 for none; `size`: positions
     of a tile; `part`: groups of four channels at once; `joint`: rows of positions follow each
-    other."""
+    other; `moved_by`: what is subtracted from all weights: sums of windows, times that, are added
+    to their products."""
 
     def __init__(
         self,
@@ -149,8 +165,9 @@ class _Pairs:
         rest: Weighted,
         floats: _Floats | None,
         kept: int,
+        moved_by: int,
     ) -> None:
-        self.kept, self.floats = kept, floats
+        self.kept, self.floats, self.moved_by = kept, floats, moved_by
         self.found, self.w, self.roles, self.one, self.rest = found, w, roles, one, rest
         self.pack = Weights(found, order, *(one.loads if one else ()))
         natural = [*range(found.channels), *[-1] * (-found.channels % 4)]
@@ -242,6 +259,12 @@ class _Pairs:
                 weights=self.pack.first(self.weights, first), depth=self.found.depth,
                 positions=tile.count, row_step=windows[1],
             )  # fmt: skip
+            if self.moved_by:
+                w.micro(
+                    "raot_add_windows_nhwc_s8", sums=self.sums, rows=windows[0],
+                    by=self.moved_by, groups=groups, depth=self.found.depth,
+                    positions=tile.count, row_step=windows[1],
+                )  # fmt: skip
             yield first, groups, channels
 
     def _finish(self, tile: Tile, windows: tuple[Load, Dim]) -> None:
@@ -355,7 +378,7 @@ def _stream(p: _Pairs, data: Arrays) -> Array:
     """Of each four channels: their starts, twice (0 where they are known while the model runs), and
     blocks of their weights."""
     shape, steps = (*p.pack.lead, p.groups), -(-p.found.depth // BLOCK)
-    matrix = _in_lanes(p, p.pack.matrix(data)).astype(np.int8)
+    matrix = _in_lanes(p, p.pack.matrix(data) - p.moved_by).astype(np.int8)
     layout = permuted(p.pack.lead, (p.groups, steps, 4, BLOCK), (0, 2, 1, 3))
     blocks = layout.pack(padded(matrix, (*matrix.shape[:-1], steps * BLOCK)))
     starts = _in_lanes(p, p.pack.starts(data, p.found.flip) * (p.found.taken is None))

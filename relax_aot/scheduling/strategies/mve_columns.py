@@ -33,7 +33,7 @@ from relax_aot.scheduling.strategies._roles import Roles
 from relax_aot.scheduling.strategies._texts import LONG_WINDOWS, LONGER_WINDOWS
 from relax_aot.scheduling.strategies.mve import MOST_APART, roles_on_axis
 from relax_aot.scheduling.targets import Context, Emit
-from relax_aot.scheduling.weighted import WHOLE, Tile, Weights, position_tiles
+from relax_aot.scheduling.weighted import WHOLE, Tile, Weights, position_tiles, rests
 from relax_aot.scheduling.writer import Writer
 
 POSITIONS = 512
@@ -47,7 +47,7 @@ SHARED = (FOUR, 1)
 
 def depthwise_columns(found: Weighted, w: Writer, context: Context) -> Emit | None:
     """Windows of one channel each."""
-    if found.channel is not None or not found.shared or not found.fits_bytes:
+    if found.channel is not None or not found.shared or rests(found, context.calls) is not False:
         return None
     parts, roles = by_channel(found, context.constants), roles_on_axis(found)
     store = direct_store(parts[1]) if parts is not None else scaled_store(found)

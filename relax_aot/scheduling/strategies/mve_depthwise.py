@@ -9,7 +9,7 @@ interleaved at once. Sums become bytes or floats.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -35,7 +35,7 @@ from relax_aot.scheduling.strategies._texts import (
 )
 from relax_aot.scheduling.strategies.mve import MOST_APART
 from relax_aot.scheduling.targets import Context, Emit
-from relax_aot.scheduling.weighted import Weights
+from relax_aot.scheduling.weighted import Weights, byte_of, rest_of, rests
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
 from relax_aot.scheduling.writer import Writer
 
@@ -51,14 +51,15 @@ def depthwise_windows(found: Weighted, w: Writer, context: Context) -> Emit | No
     parts = by_channel(found, context.constants)
     store = direct_store(parts[1]) if parts is not None else scaled_store(found)
     axes = window_axes(found)
-    if store is None or axes is None or not found.fits_bytes:
+    more = rests(found, context.calls)
+    if store is None or axes is None or more is None:
         return None
     if not found.known_by_channel(found.start, context.constants):
         return None
     choices = [pair for pair in (axes, axes[::-1]) if _fits(store, *pair)]
     best = max(choices, key=lambda pair: greatest(pair[1].positions, w.bounds), default=None)
     one = parts and parts[0]
-    return None if best is None else partial(_emit, found, w, best, one, store, context.lean)
+    return None if best is None else partial(_emit, found, w, best, one, store, context.lean, more)
 
 
 def _fits(store: Store, lines: Axis, along: Axis) -> bool:
@@ -83,15 +84,16 @@ def side_by_side(found: Weighted, w: Writer, each: int) -> int:
 
 def _emit(
     found: Weighted, w: Writer, axes: tuple[Axis, Axis], one: Requantization | None, store: Store,
-    lean: bool,
+    lean: bool, more: bool,
 ) -> None:  # fmt: skip
     """`one`: the epilogue of bytes, None where sums become floats."""
-    _Windows(found, w, axes, one, store, lean).emit()
+    _Windows(found, w, axes, one, store, lean, more).emit()
 
 
 class _Windows:
     """`outs`: lines of the output per block; `height`: of a band; `together`: channels that are
-    interleaved at once, 0 where they do not lie side by side; `apart`: their bytes."""
+    interleaved at once, 0 where they do not lie side by side; `apart`: their bytes; `more`: whether
+    windows are multiplied twice, for weights beyond signed bytes."""
 
     def __init__(
         self,
@@ -101,8 +103,10 @@ class _Windows:
         one: Requantization | None,
         store: Store,
         lean: bool,
+        more: bool,
     ) -> None:
         self.found, self.w, self.axes, self.one, self.store = found, w, axes, one, store
+        self.more = more
         lines, along = axes
         self.outs = 3 - lines.stride
         longest, highest = (greatest(axis.positions, w.bounds) for axis in (along, lines))
@@ -120,20 +124,27 @@ class _Windows:
 
     def emit(self) -> None:
         found, w, pack, one = self.found, self.w, self.pack, self.one
-        lines, along = self.axes
-        weights = pack.buffer(w, "interleaved", DType.I8, (*pack.lead, self.outs * WINDOW))
-        w.constant(Packed(weights, partial(_windows, pack, lines, along, self.outs)))
+        along = self.axes[1]
+        weights = self._weights("interleaved", byte_of)
+        more = [self._weights("rests", rest_of)] if self.more else []
         start = pack.packed_starts(w, found.flip)
         scales = None
         if one is not None:
             scales = pack.buffer(w, "scales", one.table_type, (*pack.lead, len(one.numbers)))
             w.constant(Packed(scales, partial(scale_table, one, pack.loops)))
-        each = partial(self._sums, pack.first(weights), pack.first(start), scales)
+        factors = [pack.first(buffer) for buffer in (weights, *more)]
+        each = partial(self._sums, factors, pack.first(start), scales)
         sums = w.buffer("sums", DType.I32, along.positions * self.height + 8)
         if self.together:
             self._channels(partial(each, sums))
         else:
             self._channel(partial(each, sums))
+
+    def _weights(self, suffix: str, part: Callable[[Array], Array]) -> Buffer:
+        shape = (*self.pack.lead, self.outs * WINDOW)
+        buffer = self.pack.buffer(self.w, suffix, DType.I8, shape)
+        data = partial(_windows, self.pack, *self.axes, self.outs, part)
+        return self.w.constant(Packed(buffer, data))
 
     def _channel(self, each: Callable[[Load | Buffer, tuple[Dim, Dim]], None]) -> None:
         """Each channel by itself, with a border that is written once if there is one band."""
@@ -187,7 +198,7 @@ class _Windows:
 
     def _sums(
         self,
-        weights: Load,
+        weights: Sequence[Load],
         start: Load,
         scales: Buffer | None,
         sums: Buffer,
@@ -197,11 +208,17 @@ class _Windows:
         """The sums of a band of a channel, and what follows them."""
         w, one, store = self.w, self.one, self.store
         lines, along = self.axes
-        w.micro(
-            "raot_depthwise_interleaved4_s8", sums=sums, rows4=interleaved, weights=weights,
-            blocks=ceildiv(band[1], self.outs), outs=self.outs, count=along.positions,
-            stride=along.stride, length=self.length,
-        )  # fmt: skip
+        blocks = ceildiv(band[1], self.outs)
+        products = [sums, *(w.buffer("more", DType.I32, *sums.shape) for _ in weights[1:])]
+        for product, factors in zip(products, weights, strict=True):
+            w.micro(
+                "raot_depthwise_interleaved4_s8", sums=product, rows4=interleaved, weights=factors,
+                blocks=blocks, outs=self.outs, count=along.positions, stride=along.stride,
+                length=self.length,
+            )  # fmt: skip
+        for product in products[1:]:
+            count = blocks * self.outs * along.positions
+            w.micro("raot_add_sums", sums=sums, more=product, count=count)
         if one is None or scales is None:
             self._each(sums, band, start)
             return
@@ -224,9 +241,11 @@ class _Windows:
             )
 
 
-def _windows(pack: Weights, lines: Axis, along: Axis, outs: int, data: Arrays) -> Array:
+def _windows(
+    pack: Weights, lines: Axis, along: Axis, outs: int, part: Callable[[Array], Array], data: Arrays
+) -> Array:
     """For each line of a block, the window in four lines of four."""
-    values = pack.values(data)
+    values = part(pack.values(data))
     packed = np.zeros((*values.shape[:-2], outs, 4, 4), np.int8)
     for out in range(outs):
         packed[..., out, : along.taps, out : out + lines.taps] = values

@@ -30,7 +30,7 @@ from relax_aot.scheduling.strategies._texts import LAST_LONG_WINDOWS, LONG_WINDO
 from relax_aot.scheduling.strategies.mve import MOST_APART
 from relax_aot.scheduling.strategies.mve_depthwise import side_by_side
 from relax_aot.scheduling.targets import Context, Emit
-from relax_aot.scheduling.weighted import Weights
+from relax_aot.scheduling.weighted import Weights, rests
 from relax_aot.scheduling.windows import Axis, image_of, window_axes
 from relax_aot.scheduling.writer import Writer
 
@@ -41,7 +41,7 @@ def tall_windows(found: Weighted, w: Writer, context: Context) -> Emit | None:
     parts = by_channel(found, context.constants)
     store = direct_store(parts[1]) if parts is not None else scaled_store(found)
     axes = window_axes(found)
-    if store is None or axes is None or not found.fits_bytes or context.lean:
+    if store is None or axes is None or context.lean or rests(found, context.calls) is not False:
         return None
     if not found.known_by_channel(found.start, context.constants):
         return None

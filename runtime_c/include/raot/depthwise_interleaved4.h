@@ -383,6 +383,25 @@ raot_interleave4_sums(int32_t *a, int32_t *b, const int8_t *x, int8x16_t w, int8
 }
 #endif
 
+/* Adds `more` to the sums, which wrap. */
+__attribute__((noinline, unused)) static void raot_add_sums(int32_t *sums, const int32_t *more,
+                                                            int32_t count)
+{
+#if defined(RAOT_MVE)
+    for (; count > 0; count -= 4) {
+        const mve_pred16_t some = vctp32q((uint32_t)count);
+        const int32x4_t x = vaddq_s32(vldrwq_z_s32(sums, some), vldrwq_z_s32(more, some));
+        vstrwq_p_s32(sums, x, some);
+        sums += 4;
+        more += 4;
+    }
+#else
+    for (int32_t i = 0; i < count; i++) {
+        sums[i] = (int32_t)((uint32_t)sums[i] + (uint32_t)more[i]);
+    }
+#endif
+}
+
 __attribute__((noinline, unused)) static void
 raot_depthwise_interleaved4_s8(int32_t *sums, const int8_t *rows4, const int8_t *weights,
                                int32_t blocks, int32_t outs, int32_t count, int32_t stride,

@@ -469,6 +469,42 @@ raot_multiply_nhwc_s8(int32_t *sums, const int32_t *weights, const int8_t *rows,
     }
 }
 
+/* Adds the sum of each window, times `by`, to the sums of all channels at its position. */
+__attribute__((noinline, unused)) static void
+raot_add_windows_nhwc_s8(int32_t *sums, const int8_t *rows, int32_t by, int32_t groups,
+                         int32_t depth, int32_t positions, int32_t row_step)
+{
+    /*@ loop unroll 4096; */
+    for (int32_t p = 0; p < positions; p++) {
+        int32_t *const to = sums + p / 2 * 8 * groups + p % 2 * 4;
+        int32_t total = 0;
+#if defined(RAOT_MVE)
+        const int8_t *from = rows;
+        for (int32_t k = depth; k > 0; k -= 16) {
+            const mve_pred16_t some = vctp8q((uint32_t)k);
+            total = vaddvaq_p_s8(total, vldrbq_z_s8(from, some), some);
+            from += 16;
+        }
+        total = (int32_t)((uint32_t)total * (uint32_t)by);
+        for (int32_t g = 0; g < groups; g++) {
+            vst1q_s32(to + 8 * g, vaddq_n_s32(vld1q_s32(to + 8 * g), total));
+        }
+#else
+        /*@ loop unroll 4096; */
+        for (int32_t k = 0; k < depth; k++) {
+            total += rows[k];
+        }
+        total = (int32_t)((uint32_t)total * (uint32_t)by);
+        /*@ loop unroll 4096; */
+        for (int32_t n = 0; n < 4 * groups; n++) {
+            int32_t *const sum = to + n / 4 * 8 + n % 4;
+            *sum = (int32_t)((uint32_t)*sum + (uint32_t)total);
+        }
+#endif
+        rows += row_step;
+    }
+}
+
 /* Sizes of the functions below, by name. */
 struct raot_im2col_nhwc {
     int32_t zero;
