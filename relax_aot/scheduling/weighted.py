@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from relax_aot.microkernels import all_micro_kernels
 from relax_aot.scheduling.contraction import BYTES, Weighted, moved, step_of, stride, suffix_of
 from relax_aot.scheduling.epilogue import values_of
 from relax_aot.scheduling.packing import Arrays, Operand, Packed, elements, padded, round_up
+from relax_aot.scheduling.targets import Context, Emit, Strategy
 from relax_aot.scheduling.writer import Writer
 
 # Output positions
@@ -84,6 +85,20 @@ def position_at(w: Writer, found: Weighted, position: Dim) -> dict[str, Dim]:
     for loop in found.positions[:1]:
         at[loop.variable] = w.index(loop.variable, position, loop.stop)
     return at
+
+
+def with_channel(strategy: Strategy) -> Strategy:
+    """The strategy for products of one channel that no loop counts."""
+
+    def emit(found: Weighted, w: Writer, context: Context) -> Emit | None:
+        moved_by = (loop for loop in found.shared if stride(found.w, loop.variable) != 0)
+        if found.channel is not None or next(moved_by, None):
+            return None
+        one = For(w.fresh("channel"), ZERO, ONE, ())
+        collapsed = found.collapsed and replace(found.collapsed, channel=one)
+        return strategy(replace(found, channel=one, collapsed=collapsed), w, context)
+
+    return emit
 
 
 # Windows

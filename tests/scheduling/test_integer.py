@@ -135,6 +135,10 @@ SUBJECTS = FILTERED | {
         "<pads = [6, 4, 1, 4], dilations = [2, 2], strides = [2, 2]>",
     ),
     "grouped": Subject((1, 6, "n"), (8, 3, 4), "<pads = [2, 1], group = 2>"),
+    "single filter": Subject((1, 7, "n", 6), (1, 7, 3, 3), ONES, plain=("dsp",)),
+    "single unsigned filter": Subject(
+        ("n", 21, 5), (1, 21, 1), "<strides = [2]>", np.uint8, (131, 0, 120), plain=("dsp",)
+    ),
     "unsigned": Subject((1, 5, "n", 4), (6, 5, 3, 3), ONES, np.uint8, (131, 0, 120)),
     "dequantized": Subject((1, 8, "n", 5), (6, 8, 1, 1), dequantized=True),
     "depthwise": Subject((1, 4, "n", 7), (4, 1, 3, 3), "<pads = [1, 1, 1, 1], group = 4>"),
@@ -184,12 +188,12 @@ SUBJECTS = FILTERED | {
 
 
 def subject_of(name: str, target: str) -> Subject:
-    """Cores with integer registers alone have loops for depthwise windows, and where many weights
-    are -128."""
+    """Cores with integer registers alone have loops for depthwise windows, for single filters, and
+    where many weights are -128."""
     subject = SUBJECTS[name]
     if target != "scalar":
         return subject
-    plain = (target,) if subject.is_depthwise else ()
+    plain = (target,) if subject.is_depthwise or subject.w[0] == 1 else ()
     return replace(subject, plain=plain, least=-127)
 
 
@@ -387,6 +391,16 @@ def test_windows_of_a_channel_take_few_instructions_on_cortex_m4(
     results = weights[0] * x.shape[2] * x.shape[3]
     assert run.instructions is not None
     assert run.instructions < most * results * weights[2] * weights[3]
+
+
+@pytest.mark.qemu
+def test_a_single_filter_takes_few_instructions_on_helium() -> None:
+    subject = Subject((1, 16, "n", 9), (1, 16, 3, 3), ONES)
+    options = driver.Options(bounds={"n": (1, max(SIZES))})
+    built = driver.compile_model(subject.model(), "mps3-an547", options)
+    (run,) = emulate(built, [{"x": subject.inputs()[-1]}])
+    assert run.instructions is not None
+    assert run.instructions < 1.6 * 16 * 9 * 9 * 9
 
 
 @pytest.mark.parametrize("name", FILTERED)

@@ -15,6 +15,7 @@ from relax_aot.scheduling.strategies.mve_columns import depthwise_columns
 from relax_aot.scheduling.strategies.mve_depthwise import depthwise_windows
 from relax_aot.scheduling.strategies.mve_tall import tall_windows
 from relax_aot.scheduling.targets import fpu
+from relax_aot.scheduling.weighted import with_channel
 
 TARGET = replace(
     fpu.TARGET,
@@ -36,6 +37,14 @@ TARGET = replace(
     wide_rows=True,
     channels_last=True,
     lookups=True,
-    strategies=(pairs, depthwise_windows, tall_windows, depthwise_columns, columns, depthwise),
+    strategies=(
+        pairs,
+        depthwise_windows,
+        tall_windows,
+        depthwise_columns,
+        columns,
+        depthwise,
+        with_channel(pairs),
+    ),
     floats=(rows, im2col, tiles),
 )
