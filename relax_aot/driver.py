@@ -262,7 +262,8 @@ def _stages(
     if options.reassociate:
         module = reassociate.run_all(module)
     keeps_half = module.keeps_half or board.has_flash
-    module = transforms.run(replace(module, keeps_half=keeps_half))
+    calls_floats = board.has_flash and "fpu" not in board.features
+    module = transforms.run(replace(module, keeps_half=keeps_half, calls_floats=calls_floats))
     dump("transforms", module)
     floats = integers.stays(module)
     module = externs.place(module, table)

@@ -425,6 +425,8 @@ class Module:
     """Whether code is to fit other weights and quantization parameters of the same graph."""
     keeps_half: bool = False
     """Whether weights of half precision stay so: they take less memory, and more time."""
+    calls_floats: bool = False
+    """Whether arithmetic of floats is a call, on cores without an FPU."""
     operators: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     """Operators of the source model by origin. The text form omits them: only names that a user
     gives are looked up here."""

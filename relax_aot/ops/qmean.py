@@ -8,11 +8,15 @@ between two quantized values may be met and that order therefore decides:
     rows      element by element
     columns   each column of a window from top to bottom, then the columns
     lanes     four sums of every fourth element, (0 + 2) + (1 + 3), then what is left over
+
+`checked` ones of f32 are computed where the exact mean is near a middle, and are exact elsewhere:
+their results are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from relax_aot.ir.builder import At, KernelBuilder
-from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Local, apply, binary
+from relax_aot.ir.loops import Buffer, Cast, Expr, Index, Lit, Load, Local, apply, binary
 from relax_aot.ir.parameters import FloatParameter
 from relax_aot.ir.types import DType, TensorType
 from relax_aot.ops import pool
@@ -95,6 +99,26 @@ def _codes(
     return code_of(np.asarray(quotient), np.asarray(zero), to, saturate=True)
 
 
+NEAR = 2.0**-24
+"""By how much of the greatest value the rounding of one addition changes a mean at most."""
+
+
+@contextmanager
+def _near_middle(
+    k: KernelBuilder, x: Buffer, total: Expr, count: Expr, attrs: QuantizedPool | Mean, to: Load
+) -> Iterator[None]:
+    """Stores the mean of exact integers; what is in the block follows where the sum of as many
+    floats, in any order, might be nearer to another value."""
+    ratio = float(attrs.scales[0]) / float(attrs.scales[1])
+    low, high = (abs(end - attrs.zeros[0]) for end in x.type.dtype.limits)
+    quotient = k.local("quotient", DType.F32, Cast(total, DType.F32) * ratio / count)
+    apart = k.local("apart", DType.F32, apply("abs", quotient - apply("rint", quotient)))
+    error = (count + 16.0) * (max(low, high) * ratio * NEAR)
+    k.store(to, coded(quotient, Lit(attrs.zeros[1], DType.I32), attrs.to, saturate=True))
+    with k.when(binary("<", Lit(0.5, DType.F32) - error, apart)):
+        yield
+
+
 # qaverage_pool
 
 
@@ -104,6 +128,7 @@ class QuantizedPool(pool.AveragePool):
     scales: Sequence[float]
     zeros: Sequence[int]
     to: DType
+    checked: bool = False
 
 
 def _pool_type(attrs: QuantizedPool, x: TensorType) -> TensorType:
@@ -116,21 +141,33 @@ def _pool_type(attrs: QuantizedPool, x: TensorType) -> TensorType:
 
 def _pool_lower(attrs: QuantizedPool, k: KernelBuilder, x: Buffer, y: Buffer) -> None:
     exact = attrs.order == "exact"
-    zero, scale = attrs.zeros[0], None if exact else attrs.scales[0]
-    with k.loops(*y.shape) as at:
-        total = k.local("total", DType.I32 if exact else DType.F32, 0 if exact else 0.0)
-        if attrs.order == "columns":
-            with _taps(attrs, k, x, at, slice(1, 2)) as (_, across):
-                column = k.local("column", DType.F32, 0.0)
-                with _taps(attrs, k, x, at, slice(0, 1)) as (_, down):
-                    number = _number(k, x[at[:2] + down + across], zero, attrs.scales[0])
-                    k.assign(column, column + number)
-                k.assign(total, total + column)
-        else:
-            with _taps(attrs, k, x, at, slice(None)) as (_, place):
-                k.assign(total, total + _number(k, x[at[:2] + place], zero, scale))
+    with k.loops(*y.shape) as at, ExitStack() as block:
         count = Cast(Index(pool.count(attrs, k, at[2:], x.shape[2:])), DType.F32)
+        if attrs.checked or exact:
+            total = k.local("total", DType.I32, 0)
+            with _taps(attrs, k, x, at, slice(None)) as (_, place):
+                k.assign(total, total + _number(k, x[at[:2] + place], attrs.zeros[0], None))
+        if attrs.checked:
+            block.enter_context(_near_middle(k, x, total, count, attrs, y[at]))
+        if not exact:
+            total = _floats(attrs, k, x, at)
         k.store(y[at], _code(total, count, attrs.scales, attrs.zeros[1], attrs.to, exact))
+
+
+def _floats(attrs: QuantizedPool, k: KernelBuilder, x: Buffer, at: At) -> Local:
+    zero, scale = attrs.zeros[0], attrs.scales[0]
+    total = k.local("total", DType.F32, 0.0)
+    if attrs.order == "columns":
+        with _taps(attrs, k, x, at, slice(1, 2)) as (_, across):
+            column = k.local("column", DType.F32, 0.0)
+            with _taps(attrs, k, x, at, slice(0, 1)) as (_, down):
+                number = _number(k, x[at[:2] + down + across], zero, scale)
+                k.assign(column, column + number)
+            k.assign(total, total + column)
+    else:
+        with _taps(attrs, k, x, at, slice(None)) as (_, place):
+            k.assign(total, total + _number(k, x[at[:2] + place], zero, scale))
+    return total
 
 
 def _taps(attrs: QuantizedPool, k: KernelBuilder, x: Buffer, at: At, which: slice) -> Any:
@@ -173,7 +210,8 @@ def _pool_samples(rng: np.random.Generator) -> list[Sample]:
         quantized = rng.integers(info.min, info.max + 1, x.shape).astype(kind)
         given = {"scales": (0.25, 0.5), "zeros": (3, 5), "to": DType.of(np.dtype(kind))}
         samples += [
-            Sample((quantized,), {**attrs, **given, "order": order, "count_include_pad": include},
+            Sample((quantized,), {**attrs, **given, "order": order, "count_include_pad": include,
+                                  "checked": number % 4 > 1 and order != "exact"},
                    symbolic=False)
             for include in (False, True)
         ]  # fmt: skip
@@ -189,6 +227,7 @@ class Mean:
     scales: Sequence[float]
     zeros: Sequence[int]
     to: DType
+    checked: bool = False
 
 
 def _mean_type(attrs: Mean, x: TensorType) -> TensorType:
@@ -201,12 +240,14 @@ def _mean_lower(attrs: Mean, k: KernelBuilder, x: Buffer, y: Buffer) -> None:
     exact = attrs.order == "exact"
     length = x.shape[-1]
     count = Cast(Index(length), DType.F32)
-    with k.loops(*y.shape) as at:
-        if exact:
+    with k.loops(*y.shape) as at, ExitStack() as block:
+        if attrs.checked or exact:
             total = k.local("total", DType.I32, 0)
             with k.loops(length) as j:
                 k.assign(total, total + _number(k, x[at + j], attrs.zeros[0], None))
-        else:
+        if attrs.checked:
+            block.enter_context(_near_middle(k, x, total, count, attrs, y[at]))
+        if not exact:
             total = _lanes(k, x, at, attrs.zeros[0], attrs.scales[0])
         k.store(y[at], _code(total, count, attrs.scales, attrs.zeros[1], attrs.to, exact))
 
@@ -246,9 +287,12 @@ def _mean_reference(attrs: Mean, x: Array) -> Array:
 def _mean_samples(rng: np.random.Generator) -> list[Sample]:
     attrs = {"scales": (0.3, 0.3), "zeros": (-128, -100), "to": DType.I8}
     return [
-        Sample((rng.integers(-128, 128, shape).astype(np.int8),), {**attrs, "order": order})
+        Sample(
+            (rng.integers(-128, 128, shape).astype(np.int8),),
+            {**attrs, "order": order, "checked": checked},
+        )
         for shape in ((2, 3, 16), (3, 7), (5, 3), (2, 5))
-        for order in ("exact", "lanes")
+        for order, checked in (("exact", False), ("lanes", False), ("lanes", True))
     ]
 
 

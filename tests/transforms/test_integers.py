@@ -18,6 +18,7 @@ from relax_aot.evaluation.reference import evaluate
 from relax_aot.ir.graph import Module
 from relax_aot.ir.loops import Micro, walk
 from relax_aot.ir.types import DType
+from relax_aot.verify.emulate import emulate
 from tests.transforms.qdq import Qdq, unoptimized
 
 Array = NDArray[Any]
@@ -379,3 +380,27 @@ def test_c_gives_the_codes_of_the_ops(name: str) -> None:
         (expected,) = evaluate(coded, inputs, {s: size[s] for s in symbols}).values()
         (result,) = host(inputs).values()
         np.testing.assert_array_equal(result, expected)
+
+
+MEANS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "global": ("GlobalAveragePool", {}, 15),
+    "pool": ("AveragePool", {"kernel_shape": [3, 3], "strides": [3, 3], "pads": [1, 1, 1, 1]}, 130),
+}
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("name", MEANS)
+def test_means_have_the_bits_of_floats_where_those_are_calls(name: str) -> None:
+    """A mean of a few floats is computed where integers are near a middle. `most`: instructions
+    for each element."""
+    op, attrs, most = MEANS[name]
+    q = Qdq(np.random.default_rng(3), np.int8)
+    model = q.model(q.node(op, q.input([1, 24, 8, 8], 0.05, 3), **attrs), 0.05, -3)
+    samples = [{"x0": q.rng.integers(-128, 128, (1, 24, 8, 8)).astype(np.int8)} for _ in range(3)]
+    host = rx.compile(model).host()
+    for sample, run in zip(samples, emulate(driver.compile_model(model, "mps2-an385"), samples),
+                           strict=True):  # fmt: skip
+        np.testing.assert_array_equal(run.outputs["y"], host(**sample)["y"])
+        np.testing.assert_array_equal(run.outputs["y"], unoptimized(model, sample))
+        assert run.instructions is not None
+        assert run.instructions < most * sample["x0"].size

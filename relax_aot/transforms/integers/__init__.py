@@ -43,7 +43,10 @@ def run(module: Module) -> Module:
     assumptions: list[Relation] = []
     for function in module.functions:
         results = frozenset(r.name for r in function.results)
-        work = Work(constants, module.bounds, names, assumptions, results, module.replaceable)
+        calls_floats = module.calls_floats and not module.replaceable
+        work = Work(
+            constants, module.bounds, names, assumptions, results, module.replaceable, calls_floats
+        )
         replaced: dict[Var, Var] = {}
         for before in function.body:
             found = _call(work, substitute(before, replaced))

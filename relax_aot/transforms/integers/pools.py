@@ -127,9 +127,14 @@ def _pool(work: Work, target: Target, call: Call, x: Quantized) -> bool:
         order = "columns" if len(kernel) == 2 and strides[-1] <= 2 else "rows"
     work.emit(
         "qaverage_pool", x.var, like=target.call, out=target.out,
-        order=order, **attrs, **_common(target, x),
+        order=order, **_checked(work, order), **attrs, **_common(target, x),
     )  # fmt: skip
     return True
+
+
+def _checked(work: Work, order: str) -> dict[str, Any]:
+    """Where floats are computed by calls, few of them are."""
+    return {"checked": True} if work.calls_floats and order != "exact" else {}
 
 
 def _summed(work: Work, target: Target, call: Call, x: Quantized, padded: bool) -> bool:
@@ -189,7 +194,7 @@ def _means(work: Work, target: Target, call: Call, x: Quantized, keep: int) -> b
     spatial = len(shape) == 4 and keep == 2
     order = "exact" if sure or not spatial else "lanes"
     flat = work.emit("reshape", x.var, like=call, shape=(*shape[:keep], count))
-    common = _common(target, x)
+    common = _common(target, x) | _checked(work, order)
     if target.out.type.shape == shape[:keep]:
         work.emit("qmean", flat, like=target.call, out=target.out, order=order, **common)
         return True

@@ -77,6 +77,8 @@ class Work:
     results: frozenset[str]
     replaceable: bool = False
     """Whether the calls are to be the same whatever weights, scales and zero points are."""
+    calls_floats: bool = False
+    """Whether arithmetic of floats is a call."""
     body: list[Call] = field(default_factory=list)
     made: dict[str, Call] = field(default_factory=dict)
     scales: dict[str, Array] = field(default_factory=dict)
