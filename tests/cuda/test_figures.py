@@ -396,6 +396,9 @@ SUBJECTS = {
     "product f16, packed weights of 4 bits with zero points": Subject(
         packed_weights(4, "%z"), None, mostly_hmma
     ),
+    "product f32, packed weights of 4 bits with zero points": Subject(
+        packed_weights(4, "%z").replace("f16", "f32"), None, mostly_ffma
+    ),
     "product bf16, packed weights of 4 bits": Subject(
         packed_weights(4).replace("f16", "bf16"), None, mostly_hmma
     ),

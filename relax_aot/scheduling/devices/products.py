@@ -39,6 +39,7 @@ from relax_aot.ir.loops import (
 from relax_aot.ir.types import DType
 from relax_aot.scheduling.contraction import collapsed, contraction_of, moved, stride
 from relax_aot.scheduling.devices.few_rows import few_row_launch, few_rows
+from relax_aot.scheduling.devices.neighbors import with_shared_quotients
 from relax_aot.scheduling.devices.one_sum import with_one_sum
 from relax_aot.scheduling.devices.operands import (
     At,
@@ -411,8 +412,19 @@ class _Launch:
                     far = (ahead, ZERO) if step is None or step.is_constant else (ZERO, ahead)
                     self._load(copy, half, e, moved(copy.load, at), conditions, far[1], far[0])
                 else:
-                    own = {**at, inner.variable: at[inner.variable] + near}
-                    self._fetch_one(copy, copy.next, e, own, conditions)
+                    start = at[inner.variable]
+                    with w.block() as fetched:
+                        own = {**at, inner.variable: start + near}
+                        self._fetch_one(copy, copy.next, e, own, conditions)
+                    if self._begin_at_multiples(count):
+                        fetched = [*with_shared_quotients(fetched, start, near, count)]
+                    w.add(*fetched)
+
+    def _begin_at_multiples(self, count: int) -> bool:
+        """Whether threads copy so many steps from multiples of their number on."""
+        total, inner = extent(self.product.steps), self.product.steps[-1]
+        sizes = (total, inner.start, Dim.of(self.tile.steps))
+        return count > 1 and all(one.is_constant and one.constant % count == 0 for one in sizes)
 
     @contextmanager
     def _groups(self, count: int, each: int = 1) -> Iterator[Dim]:
