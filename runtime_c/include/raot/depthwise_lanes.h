@@ -24,6 +24,54 @@
 #include "copy.h"
 #include "gather.h"
 
+#if defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
+#define RAOT_DEPTHWISE_WORDS
+/* 32 bytes of a tap, as far as they are in the strip, widened. */
+__attribute__((always_inline)) static inline __m512i
+raot_depthwise_words(const uint8_t *from, int32_t readable, const int whole, const int32_t sign)
+{
+    __m256i bytes;
+
+    if (whole != 0) {
+        bytes = _mm256_loadu_si256((const __m256i *)(const void *)from);
+    } else {
+        const int32_t none = 32 - (readable < 0 ? 0 : readable > 32 ? 32 : readable);
+        const __mmask32 there = (__mmask32)(UINT64_C(0xffffffff) >> none);
+
+        bytes = _mm256_maskz_loadu_epi8(there, from);
+    }
+    return sign != 0 ? _mm512_cvtepi8_epi16(bytes) : _mm512_cvtepu8_epi16(bytes);
+}
+
+/* Sums of 32 positions from `p` on. */
+__attribute__((always_inline)) static inline void
+raot_depthwise_32(int32_t *sums, const uint8_t *strip, const int32_t *offsets,
+                  const int16_t *weights, __m512i start, int32_t taps, int32_t p, int32_t positions,
+                  int32_t extent, const int whole, const int32_t sign)
+{
+    /* In each quarter of 128 bits: positions 0..3 of eight, and 4..7. */
+    __m512i low = start, high = start;
+
+    for (int32_t t = 0; t < taps; t += 2) {
+        const int32_t here = offsets[t] + p;
+        const int32_t after = offsets[t + 1 < taps ? t + 1 : t] + p;
+        const __m512i x = raot_depthwise_words(strip + here, extent - here, whole, sign);
+        const __m512i y = raot_depthwise_words(strip + after, extent - after, whole, sign);
+        int32_t pair;
+        RAOT_COPY(&pair, weights + t, sizeof pair);
+        const __m512i by = _mm512_set1_epi32(pair);
+        low = _mm512_dpwssd_epi32(low, _mm512_unpacklo_epi16(x, y), by);
+        high = _mm512_dpwssd_epi32(high, _mm512_unpackhi_epi16(x, y), by);
+    }
+    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    _mm512_storeu_si512(sums + p, _mm512_permutex2var_epi64(low, first, high));
+    if (p + 16 < positions) {
+        const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+        _mm512_storeu_si512(sums + p + 16, _mm512_permutex2var_epi64(low, second, high));
+    }
+}
+#endif
+
 __attribute__((always_inline)) static inline void
 raot_depthwise_positions(int32_t *sums, const uint8_t *strip, const int32_t *offsets,
                          const int16_t *weights, const int32_t *bias, int32_t taps,
@@ -35,6 +83,20 @@ raot_depthwise_positions(int32_t *sums, const uint8_t *strip, const int32_t *off
     for (int32_t t = 0; t < taps; t++) {
         farthest = offsets[t] > farthest ? offsets[t] : farthest;
     }
+#endif
+#if defined(RAOT_DEPTHWISE_WORDS)
+    const __m512i start = _mm512_set1_epi32(bias[0]);
+    int32_t p = 0;
+
+    for (; p < positions && farthest + p + 32 <= extent; p += 32) {
+        raot_depthwise_32(sums, strip, offsets, weights, start, taps, p, positions, extent, 1,
+                          sign);
+    }
+    for (; p < positions; p += 32) {
+        raot_depthwise_32(sums, strip, offsets, weights, start, taps, p, positions, extent, 0,
+                          sign);
+    }
+#elif defined(__AVX2__)
     for (int32_t p = 0; p < positions; p += 16) {
         const int whole = farthest + p + 16 <= extent;
         __m256i low = _mm256_set1_epi32(bias[0]);

@@ -9,7 +9,7 @@
  *     raot_rescale_i32      the product in 64 bits, divided by 2^shift, halves up; shift > 32
  *     raot_rescale_shifts   the same, with the shift at the same index of `shifts`
  *
- * Sums are read in blocks of eight columns.
+ * Sums are read in blocks of eight columns, or as many as there are.
  */
 #ifndef RAOT_REQUANTIZE_LANES_H
 #define RAOT_REQUANTIZE_LANES_H
@@ -20,7 +20,101 @@
 #include "convert.h"
 #include "copy.h"
 
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define RAOT_SIXTEEN_BYTES
+typedef struct {
+    __m512i scale, half, zero;
+    __m128i shift;
+} raot_rescales;
+
+static inline raot_rescales raot_rescales_of(int32_t factor, int32_t down, int32_t zero,
+                                             const int exact)
+{
+    const int32_t rest = exact != 0 ? down - 32 : 0;
+    const raot_rescales result = {_mm512_set1_epi32(factor),
+                                  _mm512_set1_epi32((int32_t)1 << rest >> 1),
+                                  _mm512_set1_epi32(zero), _mm_cvtsi32_si128(rest)};
+
+    return result;
+}
+
+/* Sixteen values, before they become bytes. */
+__attribute__((always_inline)) static inline __m512i
+raot_sixteen_rescaled(__m512i x, raot_rescales by, const int exact)
+{
+    if (exact != 0) {
+        const __m512i even = _mm512_srli_epi64(_mm512_mul_epi32(x, by.scale), 32);
+        const __m512i odd = _mm512_mul_epi32(_mm512_srli_epi64(x, 32), by.scale);
+        x = _mm512_mask_mov_epi32(even, 0xaaaa, odd);
+        x = _mm512_sra_epi32(_mm512_add_epi32(x, by.half), by.shift);
+    } else {
+        const __m512 most = _mm512_set1_ps(1073741824.0f);
+        const __m512 least = _mm512_sub_ps(_mm512_setzero_ps(), most);
+        const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_castsi512_ps(by.scale));
+        x = _mm512_cvtps_epi32(_mm512_max_ps(_mm512_min_ps(v, most), least));
+    }
+    return _mm512_add_epi32(x, by.zero);
+}
+
+/* The first bytes of sixteen. */
+__attribute__((always_inline)) static inline void raot_few_of_sixteen(uint8_t *out, __m512i x,
+                                                                      int32_t count, const int sign)
+{
+    const __mmask16 there = (__mmask16)(0xffffu >> ((16 - count) & 15));
+
+    if (sign != 0) {
+        _mm512_mask_cvtsepi32_storeu_epi8(out, there, x);
+    } else {
+        x = _mm512_max_epi32(x, _mm512_setzero_si512());
+        _mm512_mask_cvtusepi32_storeu_epi8(out, there, x);
+    }
+}
+
+/* A row; `exact` and `sign` as below. */
+__attribute__((always_inline)) static inline void
+raot_rescale_row(uint8_t *out, const int32_t *sums, int32_t columns, raot_rescales by,
+                 const int exact, const int sign)
+{
+    for (int32_t c = 0; c < columns; c += 16) {
+        const int32_t count = columns - c < 16 ? columns - c : 16;
+        const __mmask16 there = (__mmask16)(0xffffu >> ((16 - count) & 15));
+        const __m512i x = _mm512_maskz_loadu_epi32(there, sums + c);
+
+        raot_few_of_sixteen(out + c, raot_sixteen_rescaled(x, by, exact), count, sign);
+    }
+}
+
+/* Rows of one scale, several at a time: `sum_step` + `columns` is at most 16, and rows of results
+ * lie next to each other. */
+__attribute__((always_inline)) static inline void
+raot_rescale_few_columns(uint8_t *out, const int32_t *sums, int32_t rows, int32_t columns,
+                         int32_t sum_step, raot_rescales by, const int exact, const int sign)
+{
+    const int32_t most = (16 - columns) / sum_step + 1;
+    int32_t at[16];
+    int32_t first = 0, c = 0;
+
+    for (int32_t i = 0; i < 16; i++) {
+        at[i] = first + c;
+        c++;
+        first = c < columns ? first : first + sum_step;
+        c = c < columns ? c : 0;
+    }
+    const __m512i from = _mm512_loadu_si512(at);
+    for (int32_t r = 0; r < rows; r += most) {
+        const int32_t taken = rows - r < most ? rows - r : most;
+        const int32_t read = (taken - 1) * sum_step + columns;
+        const __mmask16 there = (__mmask16)(0xffffu >> ((16 - read) & 15));
+        const __m512i x = _mm512_maskz_loadu_epi32(there, sums + r * sum_step);
+        const __m512i y = raot_sixteen_rescaled(x, by, exact);
+
+        raot_few_of_sixteen(out + r * columns, _mm512_permutexvar_epi32(from, y), taken * columns,
+                            sign);
+    }
+}
+
+#elif defined(__AVX2__)
 #include <immintrin.h>
 #define RAOT_EIGHT_BYTES
 typedef struct {
@@ -111,7 +205,20 @@ raot_rescale(uint8_t *out, const int32_t *sums, const void *scale, const int32_t
              int32_t rows, int32_t columns, int32_t out_step, int32_t sum_step, int32_t scale_step,
              int32_t zero, int32_t shift_step, const int exact, const int sign)
 {
-#if defined(RAOT_EIGHT_BYTES)
+#if defined(RAOT_SIXTEEN_BYTES)
+    if (rows > 1 && scale_step == 0 && shift_step == 0 && out_step == columns &&
+        sum_step + columns <= 16) {
+        const raot_rescales all =
+            raot_rescales_of(((const int32_t *)scale)[0], shifts[0], zero, exact);
+        raot_rescale_few_columns(out, sums, rows, columns, sum_step, all, exact, sign);
+        return;
+    }
+    for (int32_t r = 0; r < rows; r++) {
+        const raot_rescales one = raot_rescales_of(((const int32_t *)scale)[r * scale_step],
+                                                   shifts[r * shift_step], zero, exact);
+        raot_rescale_row(out + r * out_step, sums + r * sum_step, columns, one, exact, sign);
+    }
+#elif defined(RAOT_EIGHT_BYTES)
     for (int32_t r = 0; r < rows; r++) {
         const raot_rescales one =
             raot_rescales_of(((const int32_t *)scale)[r * scale_step], shifts[r * shift_step]);
