@@ -339,18 +339,21 @@ def test_the_header_states_the_real_value_of_quantized_elements() -> None:
 def test_real_models_give_the_codes_of_onnx_runtime(
     net: str, form: str, shared_models: Path
 ) -> None:
-    vectors = np.load(shared_models / f"{net}_vectors.npz")
+    with np.load(shared_models / f"{net}_vectors.npz") as file:
+        vectors = dict(file)
     path = shared_models / f"{net}_int8_{form}.onnx"
-    # The two largest values that live together, and scratch: of Cortex-M, at most 4608 bytes;
-    # 17 408 for resnet8 where sums are made by vectors; four panels of positions on hosts; little
-    # with small functions.
-    floors = {"kws": (20_608, 20_608, 17_024), "resnet8": (37_376, 50_176, 50_176)}[net]
+    # The two largest values that live together, and scratch: of Cortex-M, at most 4608 bytes, and
+    # 9472 more for resnet8 where windows of three are transformed; 17 408 for resnet8 where sums
+    # are made by vectors; four panels of positions on hosts; little with small functions.
+    floors = {"kws": (20_608, 20_608, 17_024), "resnet8": (46_848, 50_176, 50_176)}[net]
     boards = (("mps2-an386", "mps3-an547"), ("host",), ("aarch64-linux",))
     for names, most in zip(boards, floors, strict=True):
         for name in names:
             assert driver.compile_model(path, name).plan.arena_bytes <= most
     small = driver.compile_model(path, "mps2-an386", driver.Options(optimize="size"))
     assert small.plan.arena_bytes <= {"kws": 17_024, "resnet8": 34_912}[net]
+    least = driver.compile_model(path, "mps2-an386", driver.Options(optimize="memory"))
+    assert least.plan.arena_bytes <= {"kws": 20_608, "resnet8": 37_376}[net]
     host = rx.compile(path).host()
     for x, y in zip(vectors["x_int8_nchw"], vectors[f"y_int8_ort_{form}"], strict=True):
         (result,) = host(input=x.reshape(1, *x.shape[-3:])).values()
