@@ -424,7 +424,8 @@ class Module:
     replaceable: bool = False
     """Whether code is to fit other weights and quantization parameters of the same graph."""
     keeps_half: bool = False
-    """Whether weights of half precision stay so: they take less memory, and more time."""
+    """Whether weights of half precision, and quantized ones of float convolutions, stay so: they
+    take less memory, and more time."""
     calls_floats: bool = False
     """Whether arithmetic of floats is a call, on cores without an FPU."""
     operators: tuple[tuple[str, str], ...] = field(default=(), compare=False)

@@ -6,7 +6,8 @@ floats. Those stay in their small form when every reader decodes them as it read
 fusion does for products and convolutions; for other readers they are decoded here.
 
 In modules with `keeps_half`, weights that are widened from half precision, and otherwise moved at
-most, stay so for readers that convert them once for a tile.
+most, stay so for readers that convert them once for a tile. In others, those of convolutions are
+decoded here, since a convolution would decode them again for each of its lines.
 """
 
 from __future__ import annotations
@@ -52,8 +53,26 @@ EXAMPLES = (
               return %y
             }""",
     ),
+    Example(
+        why="a convolution of floats would decode its weights for each line of the image",
+        before="""
+            const %c: i8[1, 1, 2] = [1, 2]
+            const %s: f32[] = [0.5]
+            func @main(%x: f32[1, 1, 3]) {
+              %w: f32[1, 1, 2] = dequantize(%c, %s) {to=f32}
+              %y: f32[1, 1, 2] = conv(%x, %w) {dilations=[1], group=1, pads=[0, 0], strides=[1]}
+              return %y
+            }""",
+        after="""
+            ...
+            const %w: f32[1, 1, 2] = [0.5, 1.0]
+            ...
+              %y: f32[1, 1, 2] = conv(%x, %w) {dilations=[1], group=1, pads=[0, 0], strides=[1]}
+            ...""",
+    ),
 )
 
+CONVOLUTIONS = ("conv", "conv_transpose")
 WIDE = attrs_of({"to": DType.F32, "saturate": False})
 
 
@@ -65,7 +84,7 @@ def run(module: Module) -> Module:
 
 def _fold(function: Function, constants: dict[str, Constant], keeps_half: bool) -> Function:
     fixed = _fixed(function, constants)
-    encoded = _encoded(function, fixed, constants)
+    encoded = _encoded(function, fixed, constants, keeps_half)
     narrow = _narrow(function, fixed, constants) if keeps_half else {}
     folded = {
         out.name
@@ -170,7 +189,9 @@ def _stored_bytes(constant: Constant) -> int:
     return int(data.dtype.itemsize if splat else data.nbytes)
 
 
-def _encoded(function: Function, fixed: set[str], constants: dict[str, Constant]) -> set[str]:
+def _encoded(
+    function: Function, fixed: set[str], constants: dict[str, Constant], keeps_half: bool
+) -> set[str]:
     """Of those, the ones that take less memory in their small form, and that only decoding readers
     use, directly or through each other."""
     smaller = _smaller(function, fixed, constants)
@@ -185,7 +206,7 @@ def _encoded(function: Function, fixed: set[str], constants: dict[str, Constant]
             if smaller.get(out.name, "") in ("", *half):
                 continue
             uses = readers.get(out.name, [])
-            if uses and all(_decodes(use, encoded, fixed) for use in uses):
+            if uses and all(_decodes(use, encoded, fixed, keeps_half) for use in uses):
                 encoded.add(out.name)
     return encoded
 
@@ -211,9 +232,11 @@ def _smaller(function: Function, fixed: set[str], constants: dict[str, Constant]
     return found
 
 
-def _decodes(use: Call, encoded: set[str], fixed: set[str]) -> bool:
+def _decodes(use: Call, encoded: set[str], fixed: set[str], keeps_half: bool) -> bool:
     if use.outs[0].name in fixed:
         return use.outs[0].name in encoded
+    if use.op in CONVOLUTIONS and not keeps_half:
+        return False
     return has(use.op, Trait.CONTRACTION)  # it reads an operand through a cheap formula
 
 

@@ -153,20 +153,24 @@ def test_cross_attention_is_one_kernel() -> None:
 def test_a_quantized_weight_is_decoded_in_its_product() -> None:
     rng = np.random.default_rng(0)
     weight = rng.integers(-127, 128, (64, 10)).astype(np.int8)
+    # One for each row: for a column, the products of bytes would be summed before they are scaled.
+    scale = rng.uniform(0.01, 0.03, 64).astype(np.float32)
+    zero = rng.integers(-5, 6, 64).astype(np.int8)
     model = model_of(
         "decode (float[n, 64] x) => (float[n, 10] y)",
         """
-        decoded = DequantizeLinear(weight, scale, zero)
+        decoded = DequantizeLinear <axis = 0> (weight, scale, zero)
         y = MatMul(x, decoded)
         """,
-        {"weight": weight, "scale": np.array(0.03, np.float32), "zero": np.array(5, np.int8)},
+        {"weight": weight, "scale": scale, "zero": zero},
     )
     fused = fusion.fuse(loaded(model, n=(1, 6))).module
     assert kernels_in(fused) == 1
-    assert [c.type.dtype for c in fused.constants] == [DType.I8]
+    assert [c.type.dtype for c in fused.constants if c.type.rank == 2] == [DType.I8]
     x = rng.normal(size=(5, 64)).astype(np.float32)
     found = run_module(fused, {"x": x}, {"n": 5})["y"]
-    wanted = x.astype(np.float64) @ ((weight.astype(np.float64) - 5) * np.float64(np.float32(0.03)))
+    values = (weight.astype(np.float64) - zero[:, None]) * scale[:, None].astype(np.float64)
+    wanted = x.astype(np.float64) @ values
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 

@@ -2,7 +2,8 @@
 """Replace float operators between dequantize and quantize by integer operators.
 
 Three rules work together along a function. A contraction of dequantized values becomes an
-integer contraction whose sums are dequantized. Ops that move elements move quantized values. A
+integer contraction whose sums are dequantized, and one of floats by dequantized weights keeps their
+bytes. Ops that move elements move quantized values. A
 quantize is merged with the calls before it. Calls that no rule matches stay in floats, and
 `stays` lists them. The quantized results are equal, see docs/decisions/0009-integer-models.md.
 """
@@ -16,7 +17,14 @@ from relax_aot.ir.graph import Call, Module, Var, assumption_conditions
 from relax_aot.ir.rewrite import substitute
 from relax_aot.ops import has
 from relax_aot.ops._op import Trait
-from relax_aot.transforms.integers import contractions, elementwise, movement, pairs, pools
+from relax_aot.transforms.integers import (
+    contractions,
+    elementwise,
+    movement,
+    pairs,
+    pools,
+    weights,
+)
 from relax_aot.transforms.integers.stays import stays
 from relax_aot.transforms.integers.work import Work
 
@@ -28,6 +36,7 @@ EXAMPLES = (
     *movement.EXAMPLES,
     *pairs.EXAMPLES,
     *pools.EXAMPLES,
+    *weights.EXAMPLES,
 )
 
 
@@ -45,8 +54,9 @@ def run(module: Module) -> Module:
         results = frozenset(r.name for r in function.results)
         calls_floats = module.calls_floats and not module.replaceable
         work = Work(
-            constants, module.bounds, names, assumptions, results, module.replaceable, calls_floats
-        )
+            constants, module.bounds, names, assumptions, results, module.replaceable,
+            calls_floats, module.keeps_half,
+        )  # fmt: skip
         replaced: dict[Var, Var] = {}
         for before in function.body:
             found = _call(work, substitute(before, replaced))
@@ -66,6 +76,8 @@ def _call(work: Work, call: Call) -> Var | None:
     """Add the calls that replace one call. A returned value is used instead of its result."""
     rule = contractions.RULES.get(call.op)
     if rule is not None and rule(work, call):
+        return None
+    if call.op in ("matmul", "gemm") and weights.product(work, call):
         return None
     if contractions.later_zero_point(work, call):
         return None

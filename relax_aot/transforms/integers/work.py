@@ -79,6 +79,8 @@ class Work:
     """Whether the calls are to be the same whatever weights, scales and zero points are."""
     calls_floats: bool = False
     """Whether arithmetic of floats is a call."""
+    compact: bool = False
+    """Whether constants are to be small."""
     body: list[Call] = field(default_factory=list)
     made: dict[str, Call] = field(default_factory=dict)
     scales: dict[str, Array] = field(default_factory=dict)
