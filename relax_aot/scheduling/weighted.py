@@ -101,6 +101,23 @@ def with_channel(strategy: Strategy) -> Strategy:
     return emit
 
 
+FEW = 8
+"""Channels of a group at most that are done one by one."""
+
+
+def each_channel(strategy: Strategy) -> Strategy:
+    """The strategy for few channels of each group as groups of their own, which share their x."""
+
+    def emit(found: Weighted, w: Writer, context: Context) -> Emit | None:
+        groups = [loop for loop in found.shared if stride(found.w, loop.variable) != 0]
+        if found.channel is None or found.channels > FEW or not groups:
+            return None
+        apart = replace(found, shared=(*found.shared, found.channel), channel=None, collapsed=None)
+        return strategy(apart, w, context)
+
+    return emit
+
+
 # Windows
 
 

@@ -403,6 +403,16 @@ def test_a_single_filter_takes_few_instructions_on_helium() -> None:
     assert run.instructions < 1.6 * 16 * 9 * 9 * 9
 
 
+@pytest.mark.qemu
+def test_two_filters_of_a_channel_take_few_instructions_on_helium() -> None:
+    subject = Subject((1, 8, 9, "n"), (16, 1, 3, 3), "<pads = [1, 1, 1, 1], group = 8>")
+    options = driver.Options(bounds={"n": (1, max(SIZES))})
+    built = driver.compile_model(subject.model(), "mps3-an547", options)
+    (run,) = emulate(built, [{"x": subject.inputs()[-1]}])
+    assert run.instructions is not None
+    assert run.instructions < 1.6 * 16 * 9 * 9 * 9
+
+
 @pytest.mark.parametrize("name", FILTERED)
 def test_windows_of_many_channels_have_few_products(name: str) -> None:
     module = scheduled(FILTERED[name].model(), "dsp", "speed")

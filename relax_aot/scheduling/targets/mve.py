@@ -15,7 +15,7 @@ from relax_aot.scheduling.strategies.mve_columns import depthwise_columns
 from relax_aot.scheduling.strategies.mve_depthwise import depthwise_windows
 from relax_aot.scheduling.strategies.mve_tall import tall_windows
 from relax_aot.scheduling.targets import fpu
-from relax_aot.scheduling.weighted import with_channel
+from relax_aot.scheduling.weighted import each_channel, with_channel
 
 TARGET = replace(
     fpu.TARGET,
@@ -38,6 +38,7 @@ TARGET = replace(
     channels_last=True,
     lookups=True,
     strategies=(
+        each_channel(depthwise_windows),
         pairs,
         depthwise_windows,
         tall_windows,
