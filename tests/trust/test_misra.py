@@ -44,7 +44,7 @@ X86 = "__x86_64__ __SSE__ __SSE2__ __SSE3__ __SSSE3__ __SSE4_1__"
 V3 = f"{X86} __AVX__ __AVX2__ __FMA__ __F16C__"
 PROCESSORS = {
     "any": "",
-    "cortex-m0": "__arm__ __thumb__ __ARM_ARCH=6 __ARM_ARCH_PROFILE=77",
+    "cortex-m0": "__arm__ __thumb__ __ARM_ARCH=6 __ARM_ARCH_PROFILE=77 __SOFTFP__",
     "cortex-m4": f"{THUMB2} __ARM_ARCH=7 __ARM_FP=4",
     "cortex-m55": HELIUM,
     "cortex-m55-small": f"{HELIUM} __OPTIMIZE_SIZE__",
