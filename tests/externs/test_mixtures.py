@@ -140,7 +140,7 @@ def test_any_mixture_equals_onnx_runtime(name: str, mixture: str, tmp_path: Path
     result = run_job(job)
     assert [run.dims for target in result.targets for run in target.runs if not run.ok] == []
     steps = [s for s in walk_steps(project.plan.program.nodes) if isinstance(s, Step)]
-    called = {step.call.op for step in steps}
+    called = {step.call.op for step in steps} - {"guard"}  # checks of lengths that are data
     assert called <= {"call_kernel", "call_extern"}
     if mixture.startswith("all") and name in ("small_encoder", "gesture"):
         assert called == {"call_kernel", "call_extern"}
