@@ -126,9 +126,8 @@ def check(found: Emulated, kind: str, a: int, m: int, j: int) -> int:
     return found.calls("cublasLtMatmul") - before
 
 
-@pytest.mark.parametrize(
-    "kind", [k if k == "f16" else pytest.param(k, marks=pytest.mark.long) for k in TYPES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", TYPES)
 def test_products_of_each_type_and_size(kind: str, tmp_path: Path) -> None:
     found = Emulated(compiled(tmp_path, kind))
     assert found.init(a=1, m=1, j=1) == OK

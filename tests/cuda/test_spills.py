@@ -413,7 +413,7 @@ def test_wide_heads_spill_nothing_with_masks(
     assert spilled(project.files["net.cu"].decode(), "net", sm, 12) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("board", "sm"), BOARDS)
 def test_products_that_spill_keep_no_addresses(board: str, sm: int) -> None:
     """They spill with all warps, and with less than a quarter they do not."""

@@ -66,7 +66,7 @@ def window_of(name: str) -> int:
     return next(window for window in MODELS[name].style.windows if window is not None)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_layers(folder: Path) -> None:
     follow("mistral", folder)
 
