@@ -37,6 +37,26 @@ def test_training_mode_takes_the_statistics_of_the_batch(shape: str) -> None:
             np.testing.assert_allclose(host(x=x)[name], wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_running_statistics_keep_their_type() -> None:
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        norm (float16[2, 3, 5] x, float16[3] s, float16[3] c) =>
+            (float16[2, 3, 5] y, float[3] middle, float[3] spread)
+        <float[3] before = {1.2345678, 2.0, 3.0}, float[3] far = {1.0, 0.5, 2.0}> {
+            y, middle, spread = BatchNormalization <training_mode = 1> (x, s, c, before, far)
+        }"""
+    )
+    x = np.random.default_rng(1).normal(size=(2, 3, 5)).astype(np.float16)
+    ones = np.ones(3, np.float16)
+    found = rx.compile(model, name="norm").host()(x=x, s=ones, c=ones)
+    wide = x.astype(np.float64)
+    wanted = {"middle": (1.2345678, 2.0, 3.0), "spread": (1.0, 0.5, 2.0)}
+    for name, of_batch in (("middle", wide.mean(axis=(0, 2))), ("spread", wide.var(axis=(0, 2)))):
+        assert found[name].dtype == np.float32
+        exact = 0.9 * np.array(wanted[name]) + 0.1 * of_batch
+        np.testing.assert_allclose(found[name], exact, rtol=1e-6)
+
+
 def test_standardized_weights_are_constants() -> None:
     model = parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]>

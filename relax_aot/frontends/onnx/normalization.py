@@ -146,7 +146,7 @@ def _batch_norm(node: Node) -> Results:
     kind = x.type.dtype
     args = [node.cast(value, kind) for value in statistics]
     if node.attr("training_mode", 0):
-        return _by_own_statistics(node, x, *args)
+        return _by_own_statistics(node, x, *args[:2], *statistics[2:])
     return node.emit("batch_norm", x, *args, epsilon=_epsilon(node))
 
 
@@ -166,13 +166,14 @@ def _by_own_statistics(node: Node, x: Var, scale: Var, bias: Var, mean: Var, var
     kept, new = node.scalar(momentum, mean), node.scalar(1 - momentum, mean)
     running = [
         node.emit("add", node.emit("mul", before, kept), node.emit("mul", found, new))
-        for before, found in zip((mean, var), _moments(node, row), strict=True)
+        for before, found in zip((mean, var), _moments(node, row, mean.type.dtype), strict=True)
     ]
     return y, *running
 
 
-def _moments(node: Node, row: Var) -> tuple[Var, Var]:
-    """The mean and the variance of each channel."""
+def _moments(node: Node, row: Var, kind: DType) -> tuple[Var, Var]:
+    """The mean and the variance of each channel, of the type of running statistics."""
+    row = node.cast(row, kind)
     mean = node.emit("reduce", row, kind="mean", axes=(0, 2), keepdims=True)
     apart = node.emit("sub", row, mean)
     square = node.emit("mul", apart, apart)
