@@ -20,6 +20,9 @@ from relax_aot.ops.matmul_groups import GREATEST_GROUP
 from relax_aot.transforms.integers.work import EIGHT, Array, Work, attributes
 
 FOUR = (DType.I4, DType.U4)
+LARGER = 2
+"""How much larger than weights, on average, the missing part of zero points may be: roundings of
+its product with a sum count as much as those of so many weights."""
 TILED = 128
 """Rows of weights with the same scales, where tiles decode them and constants may be larger."""
 EXAMPLES = (
@@ -56,9 +59,9 @@ EXAMPLES = (
             }""",
         after="""
             ...
-            const %y.weights: i8[3, 2] = [-128, -119, -125, -124, 127, -122]
+            const %y.weights: i8[3, 2] = [-128, -111, -125, -116, 127, -114]
             const %y.scales: f32[1, 2] = [0.5, 0.5]
-            const %y.shifts: f32[2] = [4.0, 4.0]
+            const %y.shifts: f32[2] = [4.0, 0.0]
             ...
               %y.rows: f32[n, 1] = reduce(%x) {axes=[1], keepdims=true, kind="sum"}
               %y.rest: f32[n, 2] = mul(%y.rows, %y.shifts)
@@ -99,10 +102,6 @@ class _Weights:
     @property
     def ragged(self) -> bool:
         return self.in_blocks and len(self.codes) % self.group != 0
-
-    @property
-    def unsigned(self) -> bool:
-        return self.var.type.dtype in (DType.U8, DType.U4)
 
     def rows(self, of_groups: Array) -> Array:
         """Numbers of groups for each row."""
@@ -171,7 +170,7 @@ def _in_groups(
 ) -> None:
     name = call.out.name
     stored = (w.codes - w.rows(less)).astype(dtype.numpy)
-    same = np.array_equal(stored, np.asarray(work.numeric(w.var)))
+    same = w.var.type.dtype is dtype and np.array_equal(stored, np.asarray(work.numeric(w.var)))
     weights = w.var if same else work.constant(f"{name}.weights", stored)
     scales = work.constant(f"{name}.scales", w.scale.astype(np.float32))
     terms = [] if bias is None else [bias]
@@ -187,21 +186,32 @@ def _in_groups(
 
 
 def _stored(work: Work, w: _Weights) -> tuple[DType, Array] | None:
-    """The type that is stored, and what is subtracted before: the zero points if that fits, also
-    with other weights where those are to have the same calls. None where blocks of rows have no
-    sums."""
+    """The type that is stored, and what is subtracted before: the zero points, or the nearest
+    numbers with which weights fit. None where blocks of rows have no sums, where what is missing is
+    more than `LARGER` times the weights of a column on average, so that results would be less
+    exact, and where other weights, which are to have the same calls, may be so."""
     four = w.var.type.dtype in FOUR
-    kinds = (DType.I4, DType.I8) if four else (DType.I8,)
+    if work.replaceable:
+        return (DType.I4 if four else DType.I8, w.zero) if w.symmetric else None
     values = w.codes - w.rows(w.zero)
+    kinds = (DType.I4, DType.I8) if four else (DType.I8,)
     for kind in kinds if w.ragged else kinds[:1]:
         low, high = kind.limits
-        fits = w.symmetric if work.replaceable else low <= values.min() and values.max() <= high
-        if fits:
+        if low <= values.min() and values.max() <= high:
             return kind, w.zero
     if w.ragged:
         return None
-    middle = (8 if four else 128) if w.unsigned else 0
-    return kinds[0], np.full(w.zero.shape, middle)
+    low, high = kinds[0].limits
+    parts = len(w.zero) if w.in_blocks else 1
+    of_groups = w.codes.reshape(parts, -1, w.codes.shape[1])
+    less = np.clip(w.zero, of_groups.max(axis=1) - high, of_groups.min(axis=1) - low)
+    usual = np.abs(values).reshape(of_groups.shape).mean(axis=1)
+    missing = (np.abs(less - w.zero) * w.scale)[:parts].sum(axis=0)
+    return (
+        (kinds[0], less)
+        if (missing <= LARGER * (usual * w.scale[:parts]).sum(axis=0)).all()
+        else None
+    )
 
 
 def _rest(work: Work, call: Call, x: Var, w: _Weights, shifts: Array) -> Var:
