@@ -25,6 +25,7 @@ from relax_aot.driver import Options
 from relax_aot.emit import weights
 from relax_aot.emit.blob import Layout, Part, lay_out
 from relax_aot.errors import RelaxAotError
+from relax_aot.files import Block
 from relax_aot.ir.dims import Dim
 from relax_aot.ir.graph import Constant
 from relax_aot.ir.parse import parse
@@ -227,9 +228,10 @@ def test_constants_behind_5_gib(kind: str, tmp_path: Path, monkeypatch: pytest.M
     expected = host_model(driver.compile_model(model, "host", options))(inputs)
     made: list[tuple[Layout, bytes]] = []
 
-    def kept(layout: Layout, expected: bytes) -> bytes:
+    def kept(layout: Layout, expected: bytes) -> Block:
         made.append((layout, expected))
-        return b"in a sparse file"
+        text = b"in a sparse file"
+        return Block(lambda: (text,), len(text))
 
     monkeypatch.setattr(weights, "lay_out", lambda *given: with_gap(lay_out(*given)))
     monkeypatch.setattr(Layout, "packed", kept)
