@@ -56,6 +56,10 @@ groups (`--quantize int8w`, `int4w`) into integers
 ([decision 0048](../decisions/0048-rows-of-floats-are-split-on-helium.md)): the median error of
 normally distributed rows is 0.6 times that of `ordered`.
 
+Cores without instructions for floats round the factors of up to 32 steps of a sum to integers,
+where this changes the sum by no more than rounding in floats may
+([decision 0085](../decisions/0085-floats-are-multiplied-as-integers.md)).
+
 {total} ops have such samples. {equal} of them have the same bits with both. The table shows the
 others, with the median error of all elements:
 

@@ -12,6 +12,10 @@ from relax_aot.planning import order
 from relax_aot.project.board import Board
 from relax_aot.project.fit import Need, place
 
+RESERVED = 8
+"""The part of the RAM that arenas leave to the firmware where loops without scratch are right, too:
+one of so many."""
+
 
 def scheduled(
     module: Module,
@@ -20,10 +24,11 @@ def scheduled(
     *,
     smallest: bool,
     keep_states: bool,
+    reserve: bool = False,
 ) -> Module:
     """By `schedule`, which is given the names of kernels that keep little scratch: none if the
     arena fits the board and need not be the smallest, else those at which more is alive than in
-    that one."""
+    that one. `reserve`: an arena that fits leaves a part of the RAM to the firmware."""
 
     def arena_bytes(module: Module) -> int:
         return planning.plan(order.run(module, keep_states=keep_states)).arena_bytes
@@ -32,7 +37,8 @@ def scheduled(
     if board.cuda is not None:
         return fast
     if not smallest and (
-        _fits(module, board, _most(fast)) or _fits(module, board, arena_bytes(fast))
+        _fits(module, board, _most(fast), reserve=reserve)
+        or _fits(module, board, arena_bytes(fast), reserve=reserve)
     ):
         return fast
     names = frozenset(kernel.name for kernel in module.kernels)
@@ -50,7 +56,7 @@ def _most(module: Module) -> int:
     return sum(interval(out.type.bytes, module.bounds)[1] + 64 for out in results.values())
 
 
-def _fits(module: Module, board: Board, arena_bytes: int) -> bool:
+def _fits(module: Module, board: Board, arena_bytes: int, *, reserve: bool) -> bool:
     """Whether the RAM of a board has room for an arena, with the stack, inputs and outputs; of a
     board with regions, that is not asked here."""
     rams = [memory for memory in board.memories if memory.kind == "ram"]
@@ -58,6 +64,8 @@ def _fits(module: Module, board: Board, arena_bytes: int) -> bool:
         return True
     ports = {value.name: value for value in (*module.main.params, *module.main.results)}
     needs = [Need("stack", board.stack_bytes, rams[0].name), Need("arena", arena_bytes)]
+    if reserve:
+        needs.append(Need("firmware", rams[0].size // RESERVED, rams[0].name))
     for name, value in ports.items():
         needs.append(Need(name, interval(value.type.bytes, module.bounds)[1]))
     return not place(rams, needs).homeless

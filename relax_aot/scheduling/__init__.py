@@ -109,6 +109,7 @@ def schedule(
         target = replace(target, parts="")
     if numerics == "ordered":
         target = replace(target, partial_sums=1, functions=0, separate=False, parts="")
+        target = replace(target, floats=() if target.integers else target.floats)
     elif target.partial_sums > 1:  # hides latency with fewer rows of scratch
         target = replace(target, sums=0)
     if numerics == "blocked":

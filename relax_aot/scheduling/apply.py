@@ -14,6 +14,8 @@ from relax_aot.ir.loops import Bind, For, If, Kernel, Let, Load, Micro, Stmt, ex
 from relax_aot.ir.names import names_of, scratch_of
 from relax_aot.ir.rewrite import rewrite_module
 from relax_aot.ir.types import DType, TensorType, shape_of
+from relax_aot.microkernels.convolve import COLUMNS
+from relax_aot.microkernels.integers import TALL, words
 from relax_aot.scheduling.contraction import (
     Contraction,
     Weighted,
@@ -39,6 +41,8 @@ from relax_aot.scheduling.writer import Writer
 
 LEAN_PANEL = 1024
 """Bytes of a panel of floats in a kernel that keeps little scratch."""
+TALL_BYTES = DType.F32.bytes * (TALL * COLUMNS + words(TALL))
+"""Bytes of sums and integers of a tall tile of integers."""
 
 
 def schedule_groups(stmt: For, w: Writer, context: Context) -> Emit | None:
@@ -215,9 +219,10 @@ def apply_module(module: Module, target: Target, match: Match) -> Module:
         balanced = {n for n, vars_ in known.items() if all(table[v].is_balanced for v in vars_)}
         lean = kernel.name in target.lean
         free = room.get(kernel.name, 0)
-        spare = min(free, target.spare_panel)
+        rows = TALL if target.integers and free >= TALL_BYTES else target.rows
+        spare = min(free - (TALL_BYTES if target.integers else 0), target.spare_panel)
         panel = LEAN_PANEL if lean else max(target.panel, spare)
-        own = replace(target, panel=panel) if panel != target.panel else target
+        own = replace(target, panel=panel, rows=rows)
         arrays = () if module.replaceable else tuple(_data(table, kernel, one) for one in calls)
         context = Context(
             own, frozenset(known), frozenset(finite), share, frozenset(balanced), arrays, lean,

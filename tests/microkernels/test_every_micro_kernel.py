@@ -25,7 +25,8 @@ FLAGS = {"native": ("-march=native",), "portable": ()}
 ARM = (*dot2.MICRO_KERNELS, *dot4.MICRO_KERNELS, *groups.MICRO_KERNELS)
 """Those whose C has a form for 64-bit Arm."""
 ROUNDED = ("convolve.h", "multiply_groups.h", "multiply_rows.h", "dot_groups.h", "dot_blocks.h",
-           "dot_parts.h", "depthwise_f32.h", "multiply_store.h", "state_rows.h")  # fmt: skip
+           "dot_parts.h", "depthwise_f32.h", "multiply_integers.h", "multiply_store.h",
+           "state_rows.h")  # fmt: skip
 """Those with float multiply-adds."""
 STRIPS = ("-DRAOT_STRIP=32", "-DRAOT_GROUP_ROWS=6")
 """Small strips of decoded weights."""

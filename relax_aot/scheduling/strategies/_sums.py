@@ -30,7 +30,15 @@ from relax_aot.ir.loops import (
 )
 from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
-from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of, stride
+from relax_aot.microkernels.integers import words
+from relax_aot.scheduling.contraction import (
+    Contraction,
+    indexed_by,
+    moved,
+    step_of,
+    stride,
+    unclipped,
+)
 from relax_aot.scheduling.packing import round_up
 from relax_aot.scheduling.strategies._ends import End, end_of, upper_half
 from relax_aot.scheduling.strategies._panels import (
@@ -40,12 +48,15 @@ from relax_aot.scheduling.strategies._panels import (
     compute_columns,
     compute_rows,
 )
+from relax_aot.scheduling.targets import Context
 from relax_aot.scheduling.writer import Ends, Writer
 
 LANES = 4
 """Columns that begin at once."""
 LEVELS = 3
 """Loops over reductions in a micro-kernel."""
+LEAST_STEPS = 3
+"""Products of a sum for which it is worth to round them to integers."""
 Levels = tuple[tuple[Dim, Dim, Dim], ...]
 """How many iterations each of them has, and the steps of both factors."""
 Full = Mapping[str, Ends]
@@ -67,11 +78,13 @@ def emit_tile(
     *,
     rows_inner: bool = False,
     stored: bool = False,
+    integers: bool = False,
 ) -> None:
     """Results that are summed at once: rows, `most` at most, of the left operand and columns of
     the right one. `part`: steps for which computed operands are computed at a time. `unroll`:
     columns in an iteration that begins sums or stores results. `rows_inner`: results of a column
-    are stored one after another. `stored`: a micro-kernel may begin and store the results."""
+    are stored one after another. `stored`: a micro-kernel may begin and store the results.
+    `integers`: one multiplies integers, in memory of the arena."""
     end = stored_end(found, w, spans) if stored and not part else None
     if end is not None:
         place = _operands(found, spans, *_reductions(found, w, spans, full), operand, left)
@@ -79,7 +92,10 @@ def emit_tile(
             _store(found, w, spans, end, *place)
             return
     sums = Buffer(w.fresh("sums"), DType.F32, (Dim.of(most), Dim.of(COLUMNS)), REGISTER)
-    w.add(Reserve(sums))
+    if integers:
+        sums = w.buffer("sums", DType.F32, most, COLUMNS)
+    else:
+        w.add(Reserve(sums))
     _begin(found, w, spans, sums, unroll)
     counts, starts = _reductions(found, w, spans, full)
     if part:
@@ -93,9 +109,9 @@ def emit_tile(
                 panel = w.buffer("rows", DType.F32, most, part)
                 left = compute_rows(found, w, panel, spans[0], some)
             starts = {name: some[0].start}
-            _multiply(found, w, spans, sums, [steps], starts, operand, left)
+            _multiply(found, w, spans, sums, [steps], starts, operand, left, integers=integers)
     else:
-        _multiply(found, w, spans, sums, counts, starts, operand, left)
+        _multiply(found, w, spans, sums, counts, starts, operand, left, integers=integers)
     index, at, loops = _results(w, spans)
     if rows_inner and spans[0].count != 1:
         loops = [*loops[1:], loops[0]]
@@ -159,11 +175,22 @@ def _multiply(
     starts: Mapping[str, Dim],
     operand: Operand | None,
     left: Rows | None,
+    *,
+    integers: bool,
 ) -> None:
     """So many steps of the sums from `starts` on."""
     levels, first, row, second = _operands(found, spans, counts, starts, operand, left)
     rows, *columns = spans
     width = prod((span.count for span in columns), start=ONE)
+    steps = [row, *(step for level in levels for step in level[1:])]
+    if integers and all(prove_le(ZERO, step, w.bounds) for step in steps):
+        parts = w.buffer("parts", DType.I32, words(sums.shape[0].constant))
+        w.micro(
+            "raot_multiply_integers_f32", sums=sums[ZERO, ZERO], left=first, right=second,
+            parts=parts, rows=rows.count, columns=width,
+            left_row=ZERO if rows.count == 1 else row, **_levels(levels),
+        )  # fmt: skip
+        return
     w.add(Multiply(sums, rows.count, width, levels, first, row, second))
 
 
@@ -243,7 +270,7 @@ def _store(
     which is not read."""
     rows, _, columns = spans
     at = {span.variable: span.first for span in spans}
-    to, one = moved(end.store, at), ((ONE, ZERO, ZERO),)
+    to = moved(end.store, at)
     begin = found.start if isinstance(found.start, Load) else end.row
     start = moved(begin, at) if begin is not None else None
     other = moved(end.other, at) if end.other is not None else None
@@ -253,9 +280,7 @@ def _store(
         "adds": int(other is not None),
     }
     sizes |= {"low": upper_half(end.low) or 0, "high": upper_half(end.high) or 0}
-    names = (("lines", "line"), ("taps", "tap"), ("depth", "step"))
-    for (many, name), level in zip(names, (*one * (LEVELS - len(levels)), *levels), strict=True):
-        sizes |= {many: level[0], f"left_{name}": level[1], f"right_{name}": level[2]}
+    sizes |= _levels(levels)
     alone = rows.count == 1
     sizes |= {
         "left_row": ZERO if alone else row,
@@ -267,6 +292,23 @@ def _store(
         "raot_multiply_store_f32", to=to, left=first, right=second, start=start or to,
         other=other or to, **sizes,
     )  # fmt: skip
+
+
+def is_too_small(found: Contraction, context: Context) -> bool:
+    """Whether memory or code is too small for tiles of integers, or sums are."""
+    counts = [unclipped(loop) or LEAST_STEPS for loop in found.reductions]
+    small = context.lean or context.target.compact or prod(counts) < LEAST_STEPS
+    return context.target.integers and small
+
+
+def _levels(levels: Levels) -> dict[str, Dim]:
+    """The sizes of a micro-kernel that tell of the loops over reductions."""
+    sizes: dict[str, Dim] = {}
+    names = (("lines", "line"), ("taps", "tap"), ("depth", "step"))
+    known = (*((ONE, ZERO, ZERO),) * (LEVELS - len(levels)), *levels)
+    for (many, name), level in zip(names, known, strict=True):
+        sizes |= {many: level[0], f"left_{name}": level[1], f"right_{name}": level[2]}
+    return sizes
 
 
 def _results(w: Writer, spans: Spans) -> tuple[tuple[Dim, Dim], dict[str, Dim], list[For]]:

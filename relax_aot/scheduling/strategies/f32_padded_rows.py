@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float depthwise convolutions on targets with vectors: sums of shifted rows.
+"""Float depthwise convolutions on targets with vectors, or without floats: sums of shifted rows.
 
 Some lines of the image and a border of zeros are copied to a strip, in which a tap lies a fixed
 distance from each position; the positions of all those lines are then one long row, those
@@ -32,7 +32,10 @@ from relax_aot.ir.loops import (
     binary,
 )
 from relax_aot.ir.types import DType
-from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, stride
+from relax_aot.microkernels.convolve import COLUMNS
+from relax_aot.microkernels.integers import words
+from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of, stride
+from relax_aot.scheduling.strategies._sums import is_too_small
 from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import Axis, axis_of, whole
@@ -45,7 +48,7 @@ MOST_STRIDE = 2
 
 def padded_rows(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Where a line takes no more memory than the target allows."""
-    if found.left.buffer.name not in context.finite:
+    if found.left.buffer.name not in context.finite or is_too_small(found, context):
         return None
     pixels = found.columns[-2:]
     others = [loop.variable for loop in found.nest.loops if loop not in pixels]
@@ -61,9 +64,12 @@ def padded_rows(found: Contraction, w: Writer, context: Context) -> tuple[float,
     depends = indexed_by(found.start) & {down.variable, across.variable}
     if depends or down.taps * across.taps > MOST_TAPS or high * wide < LEAST_POSITIONS:
         return None
+    if context.target.integers and (down.stride, across.stride) != (1, 1):
+        return None
     one = (wide + across.overlap) * across.phases * down.phases * DType.F32.bytes
     lines = min(context.target.strip // one - down.overlap, high)
-    return (0, _Rows(found, w, down, across, lines).emit) if lines > 0 else None
+    match = _Rows(found, w, down, across, lines, integers=context.target.integers)
+    return (0, match.emit) if lines > 0 else None
 
 
 def uniform(found: Contraction, loops: Collection[str]) -> Store | None:
@@ -96,6 +102,7 @@ class _Rows:
     down: Axis
     across: Axis
     lines: int
+    integers: bool = False
 
     def emit(self) -> None:
         w, own = self.w, (self.down.loop, self.across.loop)
@@ -113,12 +120,18 @@ class _Rows:
         w, found = self.w, self.found
         self._gather(line, high)
         room = (self.lines - 1) * self.pitch + self.wide
-        row = Buffer(w.fresh("row_sums"), DType.F32, (Dim.of(room),), REGISTER)
-        w.add(Reserve(row))
-        self._sums(row, (high - 1) * self.pitch + self.wide)
+        count = (high - 1) * self.pitch + self.wide
+        if self.integers:
+            row = w.buffer("row_sums", DType.F32, room)
+            self._integers(row, count)
+        else:
+            row = Buffer(w.fresh("row_sums"), DType.F32, (Dim.of(room),), REGISTER)
+            w.add(Reserve(row))
+            self._sums(row, count)
         with w.range("row", high) as y, w.range("column", self.wide) as x:
             at = {self.down.variable: line + y, self.across.variable: x}
-            store = uniform(found, {self.down.variable, self.across.variable})
+            own = {self.down.variable, self.across.variable}
+            store = None if self.integers else uniform(found, own)
             after = [replace(store, value=found.sum)] if store else found.after
             w.finish(after, found.sum, Load(row, (y * self.pitch + x,)), at)
 
@@ -158,6 +171,22 @@ class _Rows:
         part = Dim.of(row_phase * self.across.phases + phase)
         return (part * (self.lines + self.down.overlap) + line) * self.pitch + position
 
+    def _integers(self, row: Buffer, count: Dim) -> None:
+        """All positions of a row, by a micro-kernel."""
+        w, down, across = self.w, self.down, self.across
+        weights = moved(self.found.left, {down.tap: ZERO, across.tap: ZERO})
+        steps = [step_of(self.found.left, axis.tap) for axis in (down, across)]
+        with w.range("p", count) as p:
+            w.add(Store(row, (p,), self.found.start))
+        with w.tiles(("span", "width"), count, COLUMNS) as (first, columns):
+            w.micro(
+                "raot_multiply_integers_f32", sums=row[(first,)], left=weights,
+                right=self.strip[(first,)], parts=w.buffer("parts", DType.I32, words(1)), rows=1,
+                columns=columns, left_row=0, lines=down.taps, left_line=steps[0],
+                right_line=down.dilation * self.pitch, taps=across.taps, left_tap=steps[1],
+                right_tap=across.dilation, depth=1, left_step=0, right_step=0,
+            )  # fmt: skip
+
     def _sums(self, row: Buffer, count: Dim) -> None:
         """All positions of a row; the weights are read before."""
         w, found, down, across = self.w, self.found, self.down, self.across
@@ -196,6 +225,18 @@ EXAMPLES = (
             ...
                 for p in 0..46 {
                   %row_sums[p] = fma(weight_7, %padded_rows[p + 18], ...
+            ...""",
+    ),
+    Example(
+        why="without floats, products of integers",
+        target="scalar",
+        before=DEPTHWISE,
+        after="""
+            kernel @conv(...) ...
+            ...
+                for span in 0..2 {
+                  let width = min(-32*span + 46, 32)
+                  micro raot_multiply_integers_f32(%row_sums[32*span], %w[c, 0, 0], ...
             ...""",
     ),
     Example(why="windows of several channels", target="host", before=CONVOLUTION),

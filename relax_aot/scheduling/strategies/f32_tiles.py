@@ -51,6 +51,7 @@ from relax_aot.scheduling.strategies._sums import (
     Full,
     emit_tile,
     is_contiguous,
+    is_too_small,
     stores_rows,
 )
 from relax_aot.scheduling.strategies._widths import LEAST_COLUMNS, row_columns, widened_columns
@@ -72,6 +73,8 @@ def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
     """Matches by how much of a tile the results fill; clipped columns count less. An operand of
     half precision is packed, or read in place, as it is stored, if the target converts it in
     tiles."""
+    if is_too_small(found, context):
+        return None
     stored = as_stored(found) if context.target.halves else found
     match = _tiles(stored, w, context) if stored is not found else None
     return match or _tiles(found, w, context)
@@ -116,7 +119,7 @@ def _tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
         panels=panels[across],
         unroll=UNROLL if context.target.separate else 1,
         rows_inner=context.target.float_channels > 0 and stores_rows(found, rows, across),
-        stored=context.target.stores > 0,
+        stored=context.target.stores > 0, integers=context.target.integers,
     )  # fmt: skip
     return filled + 0.01 * contiguous, match.emit
 
@@ -176,7 +179,7 @@ def _whole(found: Contraction) -> list[For]:
 def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Constants are no images: they are rearranged while compiling."""
     found = as_stored(as_stored(found)) if context.target.halves else found
-    if found.computed:
+    if found.computed or is_too_small(found, context):
         return None
     left, right, pixels, full = found.left, found.right, found.columns, _whole(found)
     sizes = {loop: greatest(loop.extent, w.bounds) for loop in (ABSENT, *found.nest.loops)}
@@ -201,7 +204,7 @@ def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit
     match = _Tiling(
         found, w, context.target.rows, rows, across, down, columns, lines,
         whole=full if gathered else (), names=("x", "tile", "width"),
-        unroll=UNROLL if context.target.separate else 1,
+        unroll=UNROLL if context.target.separate else 1, integers=context.target.integers,
     )  # fmt: skip
     return -gathered, match.emit
 
@@ -255,6 +258,7 @@ class _Tiling:
     rows_inner: bool = False
     widened: bool = False
     stored: bool = False
+    integers: bool = False
 
     def emit(self) -> None:
         """Tiles where no window is clipped along the columns, plain loops elsewhere."""
@@ -315,11 +319,12 @@ class _Tiling:
                 emit_tile(
                     self.found, w, places, self.tile_rows, {}, operand, left,
                     unroll=self.unroll, rows_inner=self.rows_inner, stored=self.stored,
+                    integers=self.integers,
                 )  # fmt: skip
 
     def _rows(self, columns: tuple[Span, Span], full: Full, operand: Operand | None) -> None:
         """Tiles of rows; where a window is clipped, one row at a time."""
-        emit = partial(emit_tile, unroll=self.unroll, stored=self.stored)
+        emit = partial(emit_tile, unroll=self.unroll, stored=self.stored, integers=self.integers)
         w, rows = self.w, self.rows
         for ends, inside in sorted(self._regions(rows, full), key=lambda part: part[1] is None):
             if inside is None:
@@ -580,6 +585,14 @@ EXAMPLES = (
             ...""",
     ),
     Example(
-        why="a depthwise convolution has no filters to share", target="dsp", before=texts.DEPTHWISE
+        why="without floats, products of integers",
+        target="scalar",
+        before=texts.MATMUL,
+        after="""
+            kernel @dot(...) ...
+            ...
+                micro raot_multiply_integers_f32(%sums_0[0, 0], %x[8*i_tile, 0], %w.packed[0], ...
+            ...""",
     ),
+    Example(why="depthwise: no filters to share", target="dsp", before=texts.DEPTHWISE),
 )

@@ -53,6 +53,7 @@ class Target:
     `float_channels` (0: none). `transposes`: micro-kernels transpose floats. `lookups`: they look
     rows of bytes up. A row of scores that may take more than `score_row` bytes is computed in
     blocks of `score_block` keys.
+    `integers`: tiles of floats round their factors to integers, which changes bits.
     `separate`: a multiplication and an addition take less time than FMA, so tiles round twice; they
     begin and store several columns in an iteration. `waits`: loads of constants wait for flash.
     `scratch`: by so many bytes may a kernel make the arena larger to save products.
@@ -108,6 +109,7 @@ class Target:
     score_block: int = 256
     strategies: tuple[Strategy, ...] = ()
     floats: tuple[FloatStrategy, ...] = ()
+    integers: bool = False
     separate: bool = False
     waits: bool = False
     scratch: int = 0

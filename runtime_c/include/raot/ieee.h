@@ -150,6 +150,22 @@ static inline int raot_isnanf(float x)
 #endif
 }
 
+/* x <= y; 0 if one is NaN. */
+static inline int raot_is_at_mostf(float x, float y)
+{
+#if defined(RAOT_FLOAT_CALLS)
+    const int32_t a = (int32_t)raot_bitsf(x);
+    const int32_t b = (int32_t)raot_bitsf(y);
+    /* Integers in the order of floats: -0 is next below 0. */
+    const int32_t low = a ^ (int32_t)((uint32_t)(a >> 31) >> 1);
+    const int32_t high = b ^ (int32_t)((uint32_t)(b >> 31) >> 1);
+
+    return (low <= high || (low == 0 && high == -1)) && !raot_isnanf(x) && !raot_isnanf(y);
+#else
+    return x <= y;
+#endif
+}
+
 static inline int raot_isnan(double x)
 {
     return x != x;
@@ -236,7 +252,7 @@ static inline double raot_min(double a, double b)
 /* x clamped to low..high, which are not NaN; NaN stays. One comparison. */
 static inline float raot_at_leastf(float x, float low)
 {
-    return x <= low ? low : x;
+    return raot_is_at_mostf(x, low) ? low : x;
 }
 
 static inline double raot_at_least(double x, double low)
@@ -246,7 +262,7 @@ static inline double raot_at_least(double x, double low)
 
 static inline float raot_at_mostf(float x, float high)
 {
-    return x >= high ? high : x;
+    return raot_is_at_mostf(high, x) ? high : x;
 }
 
 static inline double raot_at_most(double x, double high)

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * integer_parts.h - parts of float sums by products of integers (multiply_integers.h).
+ *
+ * A line has RAOT_INTEGER_STEPS words for the factors of a part, as multiples of a power of two,
+ * the exponent of the largest magnitude, and of rows its place. The exponent is 0 where all are
+ * zeros, and RAOT_INTEGER_NONE where the elements are no integers.
+ */
+#ifndef RAOT_INTEGER_PARTS_H
+#define RAOT_INTEGER_PARTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ieee.h"
+
+#define RAOT_INTEGER_STEPS 32
+/* Rows whose sums are computed together. */
+#define RAOT_INTEGER_HIGH 4
+/* Thumb-1 has no instruction for the upper half of a product. */
+#if defined(__thumb__) && !defined(__thumb2__)
+#define RAOT_INTEGER_HALVES 1
+#endif
+
+/* Magnitudes of the integers are below 2 to this power, so 32 products are below 2^63, and 32 of
+   their upper halves below 2^31. */
+#if defined(RAOT_INTEGER_HALVES)
+#define RAOT_INTEGER_DIGITS 28
+#else
+#define RAOT_INTEGER_DIGITS 29
+#endif
+/* This times 2^32 is the least sum of magnitudes of products: n 2^-24 of it are more than
+   n (2^digits + 2^16), by which rounded factors change the sum of n products at most. */
+#define RAOT_INTEGER_ENOUGH ((1u << (RAOT_INTEGER_DIGITS - 8)) + 512u)
+/* Exponents of floats. Elements that are subnormal become 0 next to the least one. */
+#define RAOT_INTEGER_LEAST 40
+#define RAOT_INTEGER_INFINITE 255
+
+#if defined(__GNUC__) && !defined(__clang__)
+#define RAOT_INTEGER_UNROLL _Pragma("GCC unroll 4")
+#else
+#define RAOT_INTEGER_UNROLL
+#endif
+#define RAOT_INTEGER_NONE (-1)
+#define RAOT_INTEGER_LINE (RAOT_INTEGER_STEPS + 2)
+
+/* The exponent of a magnitude, which is shifted by one bit. */
+static inline int32_t raot_integer_exponent(uint32_t magnitude)
+{
+    const int32_t exponent = (int32_t)(magnitude >> 24);
+
+    if (magnitude == 0) {
+        return 0;
+    }
+    return exponent >= RAOT_INTEGER_LEAST && exponent != RAOT_INTEGER_INFINITE ? exponent
+                                                                               : RAOT_INTEGER_NONE;
+}
+
+/* The integers of `count` floats whose bits are in a line. */
+__attribute__((noinline, unused)) static void raot_integer_round(int32_t *line, int32_t count,
+                                                                 int32_t exponent)
+{
+    const uint32_t far = (uint32_t)exponent + (31u - RAOT_INTEGER_DIGITS);
+
+    if (exponent <= 0) {
+        for (int32_t i = 0; i < count; i++) {
+            line[i] = 0;
+        }
+        return;
+    }
+    RAOT_INTEGER_UNROLL
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t bits = line[i];
+        const uint32_t shift = far - ((uint32_t)bits >> 23 & 255u);
+        const uint32_t digits = (uint32_t)bits << 8 | 0x80000000u;
+        const int32_t rounded = shift < 32u ? (int32_t)(((digits >> shift) + 1u) >> 1) : 0;
+        line[i] = (rounded ^ bits >> 31) - (bits >> 31);
+    }
+}
+
+/* The integers of `count` elements. */
+__attribute__((noinline, unused)) static void raot_integer_line(int32_t *line, const float *from,
+                                                                const int32_t *at, int32_t count)
+{
+    uint32_t most = 0;
+
+    RAOT_INTEGER_UNROLL
+    for (int32_t i = 0; i < count; i++) {
+        const uint32_t bits = raot_bitsf(from[at[i]]);
+        line[i] = (int32_t)bits;
+        most = bits << 1 > most ? bits << 1 : most;
+    }
+    line[RAOT_INTEGER_STEPS] = raot_integer_exponent(most);
+    raot_integer_round(line, count, line[RAOT_INTEGER_STEPS]);
+}
+
+#if defined(RAOT_INTEGER_HALVES)
+/* The sum of the products of two lines, of which the elements of `other` are at `place` where that
+   is not NULL, by products of halves; without the lowest 16 bits of each product. */
+__attribute__((always_inline)) static inline int64_t
+raot_integer_sum(const int32_t *line, const int32_t *other, const int32_t *place, int32_t count)
+{
+    int32_t upper = 0;
+    int32_t lower = 0;
+
+    for (int32_t i = count - 1; i >= 0; i--) {
+        const int32_t x = line[i];
+        const int32_t by = other[place != NULL ? place[i] : i];
+        const int32_t low_x = x & 0xffff;
+        const int32_t low_by = by & 0xffff;
+        const int32_t high_x = x >> 16;
+        const int32_t high_by = by >> 16;
+        const int32_t middle =
+            (int32_t)((uint32_t)low_x * (uint32_t)low_by >> 16) + high_x * low_by + low_x * high_by;
+        lower += middle & 0xffff;
+        upper += high_x * high_by + (middle >> 16);
+    }
+    return (int64_t)((uint64_t)(uint32_t)upper << 32) + (int64_t)((uint64_t)(uint32_t)lower << 16);
+}
+
+static inline int64_t raot_integer_product(int32_t x, int32_t by)
+{
+    return raot_integer_sum(&x, &by, NULL, 1);
+}
+#else
+static inline int64_t raot_integer_product(int32_t x, int32_t by)
+{
+    return (int64_t)x * by;
+}
+#endif
+
+/* The sums of the products of a column and of RAOT_INTEGER_HIGH rows. */
+__attribute__((noinline, unused)) static void raot_integer_sums(int64_t sums[RAOT_INTEGER_HIGH],
+                                                                const int32_t *rows,
+                                                                const int32_t *column,
+                                                                int32_t count)
+{
+#if defined(RAOT_INTEGER_HALVES)
+    for (int32_t r = 0; r < RAOT_INTEGER_HIGH; r++) {
+        sums[r] = raot_integer_sum(rows + r * RAOT_INTEGER_LINE, column, NULL, count);
+    }
+#else
+    int64_t sum0 = 0;
+    int64_t sum1 = 0;
+    int64_t sum2 = 0;
+    int64_t sum3 = 0;
+
+    RAOT_INTEGER_UNROLL
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t factor = column[i];
+        sum0 += raot_integer_product(rows[i], factor);
+        sum1 += raot_integer_product(rows[RAOT_INTEGER_LINE + i], factor);
+        sum2 += raot_integer_product(rows[2 * RAOT_INTEGER_LINE + i], factor);
+        sum3 += raot_integer_product(rows[3 * RAOT_INTEGER_LINE + i], factor);
+    }
+    sums[0] = sum0;
+    sums[1] = sum1;
+    sums[2] = sum2;
+    sums[3] = sum3;
+#endif
+}
+
+static inline int raot_integer_is_enough(int64_t sum)
+{
+    const uint32_t upper = (uint32_t)((uint64_t)sum >> 32);
+
+    return upper + RAOT_INTEGER_ENOUGH > 2u * RAOT_INTEGER_ENOUGH;
+}
+
+/* The place of the largest magnitude. */
+__attribute__((noinline, unused)) static int32_t raot_integer_largest(const int32_t *line,
+                                                                      int32_t count)
+{
+    int32_t at = 0;
+    int32_t most = 0;
+
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t value = line[i] < 0 ? -line[i] : line[i];
+        if (value > most) {
+            most = value;
+            at = i;
+        }
+    }
+    return at;
+}
+
+/* Whether a product with a largest factor tells that the integers are exact enough: the sum of the
+   magnitudes of the products is not less than it, nor than the magnitude of their sum. */
+static inline int raot_integer_is_exact_at(int32_t at, const int32_t *row, const int32_t *column)
+{
+    return raot_integer_is_enough(raot_integer_product(row[at], column[at]));
+}
+
+/* Leading zeros of a number that is not 0. */
+static inline int32_t raot_integer_zeros(uint32_t x)
+{
+#if defined(__GNUC__) && defined(__ARM_FEATURE_CLZ)
+    return __builtin_clz(x);
+#else
+    int32_t zeros = 0;
+
+    for (; x >> 24 == 0; x <<= 8) {
+        zeros += 8;
+    }
+    for (; x >> 31 == 0; x <<= 1) {
+        zeros++;
+    }
+    return zeros;
+#endif
+}
+
+/* Adds products * 2^power in 30 bits, and rounds; returns 0 without a change where the sum or the
+   result is not normal. */
+static inline int raot_integer_add(float *sum, int64_t products, int32_t power)
+{
+    const uint32_t bits = raot_bitsf(*sum);
+    const int32_t own = (int32_t)(bits >> 23 & 255u);
+    int32_t upper = (int32_t)((uint64_t)products >> 32);
+    uint32_t lower = (uint32_t)products;
+    int32_t exponent = power + 127 + 64;
+
+    if (upper == upper >> 31) {
+        if (products == 0) {
+            return 1;
+        }
+        /* One bit less than a word, so that the sign stays. */
+        upper = (int32_t)((uint32_t)upper << 31 | lower >> 1);
+        lower = lower << 31;
+        exponent -= 31;
+        if (upper == upper >> 31) {
+            return 0;
+        }
+    }
+    /* Bits that equal the sign, without it. */
+    const int32_t same = raot_integer_zeros((uint32_t)(upper ^ upper >> 31)) - 1;
+    int32_t all = (int32_t)((uint32_t)upper << same | lower >> 1 >> (31 - same)) >> 1;
+    exponent -= same + 2;
+    if (bits << 1 != 0) {
+        const int32_t digits = (int32_t)((bits & 0x7fffffu) << 6 | 0x20000000u);
+        const int32_t first = bits >> 31 != 0 ? -digits : digits;
+        const int32_t apart = exponent - own;
+        if (own == 0 || own == RAOT_INTEGER_INFINITE) {
+            return 0;
+        }
+        if (apart >= 0) {
+            all += first >> (apart < 31 ? apart : 31);
+        } else {
+            all = first + (all >> (apart > -31 ? -apart : 31));
+            exponent = own;
+        }
+        if (all == 0) {
+            *sum = 0.0f;
+            return 1;
+        }
+    }
+    const uint32_t sign = (uint32_t)all & 0x80000000u;
+    const uint32_t magnitude = sign != 0 ? -(uint32_t)all : (uint32_t)all;
+    const int32_t shift = raot_integer_zeros(magnitude);
+    const uint32_t rounded = ((magnitude << shift >> 7) + 1u) >> 1;
+    exponent += 1 - shift;
+    if ((uint32_t)exponent > 252u) {
+        return 0;
+    }
+    *sum = raot_of_bitsf(rounded + (sign | (uint32_t)exponent << 23));
+    return 1;
+}
+
+#endif

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of products of floats on cores without instructions for them: tiles multiply integers
+(decision 0085)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from relax_aot import driver
+from relax_aot.verify.emulate import emulate
+from tests.models.onnx_text import model_of
+
+SIGNATURE = "m (float[n, 4, 9, k] x) => (float[n, 6, 9, k] y)"
+NET = """
+    a = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+    b = Relu (a)
+    c = Conv <pads = [1, 1, 1, 1], group = 16> (b, w2, b2)
+    d = Relu (c)
+    y = Conv (d, w3, b3)
+"""
+LAYERS = {"1": (16, 4, 3, 3), "2": (16, 1, 3, 3), "3": (6, 16, 1, 1)}
+FIXED = {"k": 11}
+
+
+def net(signature: str = SIGNATURE) -> Any:
+    rng = np.random.default_rng(0)
+    data = {}
+    for name, shape in LAYERS.items():
+        scale = np.prod(shape[1:]) ** -0.5
+        data[f"w{name}"] = (rng.standard_normal(shape) * scale).astype(np.float32)
+        data[f"b{name}"] = rng.standard_normal(shape[0]).astype(np.float32)
+    return model_of(signature, NET, data)
+
+
+def products(pixels: int) -> int:
+    return pixels * sum(int(np.prod(shape)) for shape in LAYERS.values())
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(("board", "most"), [("mps2-an385", 34), ("raspberry-pi-pico", 95)])
+@pytest.mark.parametrize("signature", [SIGNATURE, SIGNATURE.replace("k", "11")], ids=["k", "11"])
+def test_tiles_multiply_integers(board: str, most: int, signature: str) -> None:
+    """A product takes so many instructions at most, where the calls take 75 and 170."""
+    model = net(signature)
+    symbols = {"n": (1, 2)} | ({"k": (1, 11)} if "k" in signature else {})
+    project = driver.compile_model(model, board, driver.Options(bounds=symbols))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    rng = np.random.default_rng(1)
+    for n, k in ((1, 11), (2, 11), (2, 1), (1, 6)):
+        if k != 11 and "k" not in symbols:
+            continue
+        x = rng.standard_normal((n, 4, 9, k)).astype(np.float32)
+        (run,) = emulate(project, [{"x": x}])
+        (expected,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(run.outputs["y"], expected, rtol=1e-5, atol=2e-6)
+        assert run.instructions is not None
+        if "k" not in symbols:
+            assert run.instructions < most * products(n * 9 * k)
+
+
+def test_ordered_sums_are_floats() -> None:
+    names = (b"raot_multiply_integers_f32(", b"raot_fmaf(")
+    for numerics, found in (("blocked", (True, False)), ("ordered", (False, True))):
+        bounds = {"n": (1, 1), "k": (11, 11)}
+        options = driver.Options(bounds=bounds, numerics=numerics, name="m")
+        code = driver.compile_model(net(), "mps2-an385", options).files["m.c"]
+        assert tuple(name in code for name in names) == found, numerics
+
+
+def test_small_memory_keeps_loops() -> None:
+    """The arena of the tiles does not fit a board of 8 KB, that of loops does."""
+    model = model_of(
+        "m (float[1, 8, 10, 10] x) => (float[1, 8, 10, 10] y)", "y = Conv (x, w)",
+        {"w": np.ones((8, 8, 1, 1), np.float32)},
+    )  # fmt: skip
+    code = driver.compile_model(model, "stm32vldiscovery", driver.Options(name="m")).files["m.c"]
+    assert b"raot_multiply_integers_f32(" not in code
+    code = driver.compile_model(model, "mps2-an385", driver.Options(name="m")).files["m.c"]
+    assert b"raot_multiply_integers_f32(" in code
