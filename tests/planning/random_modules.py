@@ -8,7 +8,7 @@ Values stay small, so that double precision and single precision agree closely.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -271,10 +271,13 @@ def cut(m: Maker) -> None:
     if x is None:
         return
     axis, step = m.random.randrange(x.type.rank), m.random.choice((1, 1, 2, 3, -1, -2))
-    size = x.type.shape[axis]
     ends = [None if m.random.random() < 0.3 else m.awkward(0, WIDEST) for _ in range(2)]
     ends = [-end - 1 if end is not None and m.random.random() < 0.3 else end for end in ends]
-    first, length, _ = normalize_slice(ends[0], ends[1], step, size, m.bounds)
+    sliced(m, x, axis, (ends[0], ends[1]), step)
+
+
+def sliced(m: Maker, x: Var, axis: int, ends: tuple[Dim | None, Dim | None], step: int) -> Var:
+    first, length, _ = normalize_slice(*ends, step, x.type.shape[axis], m.bounds)
     (out,) = m.builder.call(
         "slice", x, name="part", starts=(first,), lengths=(length,), axes=(axis,), steps=(step,)
     )
@@ -285,7 +288,7 @@ def cut(m: Maker) -> None:
         kept = onnx_range(start, end, step, array.shape[axis])
         env[out.name] = np.take(array, kept, axis=axis)
 
-    m.add(out, m.limits[x.name], meaning)
+    return m.add(out, m.limits[x.name], meaning)
 
 
 def onnx_range(start: int | None, end: int | None, step: int, size: int) -> list[int]:
@@ -309,32 +312,39 @@ def pad(m: Maker) -> None:
     mode = m.random.choice(("constant", "constant", "edge"))
     if mode == "edge" and not prove_le(1, size, m.bounds):
         return
-    before, after = [Dim.of(0)] * x.type.rank, [Dim.of(0)] * x.type.rank
-    before[axis] = m.awkward(0, 5)
-    after[axis] = m.awkward(0, 5)
+    before, after = m.awkward(0, 5), m.awkward(0, 5)
     if mode == "constant" and m.random.random() < 0.3:
-        taken = dim_min(size, m.awkward(0, 3))
-        before[axis] = -taken
-    shape = tuple(a + n + b for a, n, b in zip(before, x.type.shape, after, strict=True))
-    if not m.fits(shape):
+        before = -dim_min(size, m.awkward(0, 3))
+    shape = list(x.type.shape)
+    shape[axis] = before + size + after
+    if not m.fits(tuple(shape)):
         return
+    padded(m, x, axis, (before, after), mode)
+
+
+def padded(m: Maker, x: Var, axis: int, widths: tuple[Dim, Dim], mode: str) -> Var:
+    """Widths below zero cut; some become so where bounds are raised."""
+    before, after = [Dim.of(0)] * x.type.rank, [Dim.of(0)] * x.type.rank
+    before[axis], after[axis] = widths
     (out,) = m.builder.call(
         "pad", x, name="padded", before=tuple(before), after=tuple(after), mode=mode
     )
 
     def meaning(env: Arrays, sizes: Sizes) -> None:
-        low, high = before[axis].evaluate(sizes), after[axis].evaluate(sizes)
-        array = np.moveaxis(env[x.name], axis, 0)[max(-low, 0) :]
+        low, high = (width.evaluate(sizes) for width in widths)
+        array = np.moveaxis(env[x.name], axis, 0)
         pieces = [array]
         for count, end in ((low, 0), (high, -1)):
             if count > 0:
                 shape = (count, *array.shape[1:])
                 fill = np.zeros(shape, array.dtype)
-                piece = fill if mode == "constant" else fill + pieces[end][end]
+                piece = fill if mode == "constant" else fill + array[end]
                 pieces = [piece, *pieces] if end == 0 else [*pieces, piece]
-        env[out.name] = np.moveaxis(np.concatenate(pieces), 0, axis)
+        whole = np.concatenate(pieces)
+        kept = whole[max(-low, 0) : len(whole) - max(-high, 0)]
+        env[out.name] = np.moveaxis(kept, 0, axis)
 
-    m.add(out, m.limits[x.name], meaning)
+    return m.add(out, m.limits[x.name], meaning)
 
 
 def tile(m: Maker) -> None:
@@ -480,11 +490,11 @@ def random_module(seed: int) -> RandomModule:
     """Deterministic: the same seed gives the same module."""
     random = Random(seed)
     names = ("n", "m", "batch", "k")[: random.randint(2, 4)]
-    builder = FunctionBuilder()
+    symbols = []
     for name in names:
         low = random.choice((0, 1, 1, 1, 2, 3))
-        builder.symbol(Symbol(name, low, low + random.randint(1, 5), f"size {name}"))
-    m = Maker(random, builder, names)
+        symbols.append(Symbol(name, low, low + random.randint(1, 5), f"size {name}"))
+    m = maker(*symbols, random=random)
     for name in names:
         m.parameter((Dim.of(name), m.awkward(1, 5)))
     m.parameter((m.awkward(0, WIDEST), Dim.of(random.choice(names))))
@@ -493,14 +503,25 @@ def random_module(seed: int) -> RandomModule:
     for _ in range(random.randint(6, 16)):
         call = conditional_by_parameter if random.random() < 0.08 else random.choice(CALLS)
         call(m)
-    read = {var for call in builder.body for var in call.inputs}
-    made = [out for call in builder.body for out in call.outs]
+    read = {var for call in m.builder.body for var in call.inputs}
+    made = [out for call in m.builder.body for out in call.outs]
     leaves = [var for var in made if var not in read]
     results = leaves[-random.randint(2, 5) :]
     if random.random() < 0.3:
         results.append(random.choice(made))
-    owned = builder.own_results(results)
-    module = builder.module(owned)
+    return finished(m, results)
+
+
+def maker(*symbols: Symbol, random: Random | None = None) -> Maker:
+    builder = FunctionBuilder()
+    for symbol in symbols:
+        builder.symbol(symbol)
+    return Maker(random or Random(0), builder, tuple(symbol.name for symbol in symbols))
+
+
+def finished(m: Maker, results: Sequence[Var]) -> RandomModule:
+    owned = m.builder.own_results(results)
+    module = m.builder.module(owned)
 
     def meaning(inputs: Arrays, sizes: Sizes) -> Arrays:
         env = {

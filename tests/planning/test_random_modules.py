@@ -8,7 +8,7 @@ next to the generator and share nothing with the ops.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -31,6 +31,9 @@ from tests.planning.random_modules import (
     Arrays,
     RandomModule,
     Sizes,
+    finished,
+    maker,
+    padded,
     random_inputs,
     random_module,
     random_sizes,
@@ -42,6 +45,8 @@ SIZES = 4
 BOARDS = ("host", "mps2-an386", "mps3-an547", "aarch64-linux")
 MORE = (1, 2, 4, 9, 30)
 """What highs are raised by."""
+RAISED_BY_9 = 8
+"""A number of a module that is compiled for the host, with such a raise."""
 
 
 def compiled(
@@ -71,27 +76,32 @@ def verify_raised(modules: Mapping[int, RandomModule]) -> None:
     for seed, made in modules.items():
         kind = driver.OPTIMIZE[seed % len(driver.OPTIMIZE)]
         project = compiled(seed, made, BOARDS[seed % len(BOARDS)], kind)
-        raised, macros = [], []
-        for field in project.interface.dims:
-            symbol = field.symbol
-            limit = made_for(project, symbol)
-            high = min(symbol.high + MORE[seed % len(MORE)], limit)
-            raised.append(replace(symbol, high=high))
-            macros.append((field.macro, high))
-        module = replace(made.module, symbols=tuple(raised))
+        module = raised(made.module, seed, project.plan.module.conditions)
+        highs = {symbol.name: symbol.high for symbol in module.symbols}
+        macros = tuple((f.macro, highs[f.symbol.name]) for f in project.interface.dims)
         for number, sizes in enumerate(random_sizes(module, Random(seed), SIZES)):
             if accepted(module, sizes):
                 inputs = random_inputs(module, sizes, number)
-                runs.append(Run(project, sizes, inputs, tuple(macros)))
+                runs.append(Run(project, sizes, inputs, macros))
     for run, ran in zip(runs, run_all(runs), strict=True):
         compare(run, ran, modules[number_of(run)])
 
 
-def made_for(project: Project, symbol: Symbol) -> int:
+def raised(module: Module, seed: int, conditions: Sequence[Condition]) -> Module:
+    """The module with higher bounds, as far as the conditions allow."""
+    more = MORE[seed % len(MORE)]
+    symbols = [
+        s if s.inner else replace(s, high=min(s.high + more, made_for(conditions, s)))
+        for s in module.symbols
+    ]
+    return replace(module, symbols=tuple(symbols))
+
+
+def made_for(conditions: Sequence[Condition], symbol: Symbol) -> int:
     """The highest bound that the code says it is right for."""
     limits = [
         c.right.constant
-        for c in project.plan.module.conditions
+        for c in conditions
         if c.relation == "<=" and c.left == Dim.of(symbol.name) and c.right.is_constant
     ]
     return min(limits, default=2**31 - 1)
@@ -144,6 +154,16 @@ def test_c_equals_numpy(seeds: range) -> None:
 @pytest.mark.long
 def test_bounds_may_be_raised(seeds: range) -> None:
     verify_raised({seed: random_module(seed) for seed in seeds})
+
+
+def test_a_padding_whose_width_a_raised_bound_makes_negative_cuts() -> None:
+    """`3 - n` more rows: none are added and some are cut where n is greater than 3."""
+    m = maker(Symbol("n", 1, 3))
+    n = Dim.of("n")
+    x = m.parameter((n + 2, n))
+    behind = padded(m, x, 0, (Dim.of(0), 3 - n), "constant")
+    before = padded(m, x, 0, (3 - n, Dim.of(1)), "edge")
+    verify_raised({RAISED_BY_9: finished(m, [behind, before])})
 
 
 def test_a_branch_may_read_a_result_that_is_a_view() -> None:
