@@ -277,7 +277,8 @@ def cut(m: Maker) -> None:
 
 
 def sliced(m: Maker, x: Var, axis: int, ends: tuple[Dim | None, Dim | None], step: int) -> Var:
-    first, length, _ = normalize_slice(*ends, step, x.type.shape[axis], m.bounds)
+    first, length, proof = normalize_slice(*ends, step, x.type.shape[axis], m.bounds)
+    m.builder.accept(proof)
     (out,) = m.builder.call(
         "slice", x, name="part", starts=(first,), lengths=(length,), axes=(axis,), steps=(step,)
     )

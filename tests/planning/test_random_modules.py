@@ -37,6 +37,7 @@ from tests.planning.random_modules import (
     random_inputs,
     random_module,
     random_sizes,
+    sliced,
 )
 
 PER_LIBRARY = 10
@@ -164,6 +165,16 @@ def test_a_padding_whose_width_a_raised_bound_makes_negative_cuts() -> None:
     behind = padded(m, x, 0, (Dim.of(0), 3 - n), "constant")
     before = padded(m, x, 0, (3 - n, Dim.of(1)), "edge")
     verify_raised({RAISED_BY_9: finished(m, [behind, before])})
+
+
+def test_a_slice_from_an_index_whose_sign_follows_from_a_bound_says_so() -> None:
+    """`n - 4` counts from the end where n is at most 3, and from the start above."""
+    m = maker(Symbol("n", 1, 3))
+    n = Dim.of("n")
+    part = sliced(m, m.parameter((n + 4, Dim.of(2))), 0, (n - 4, None), 1)
+    made = finished(m, [part])
+    assert not accepted(made.module, {"n": 4})
+    verify_raised({RAISED_BY_9: made})
 
 
 def test_a_branch_may_read_a_result_that_is_a_view() -> None:
