@@ -63,6 +63,7 @@ class Maker:
 
     def add(self, var: Var, limit: float, meaning: Meaning) -> Var:
         self.meanings.append(meaning)
+        self.meanings.append(lambda env, sizes: check_shape(var, env[var.name], sizes))
         self.limits[var.name] = limit
         if limit > TAME and var.type.dtype is DType.F32:
             return self.scaled(var, limit)
@@ -155,6 +156,13 @@ def one(out: Var, x: Var, function: Callable[[Array], Array]) -> Meaning:
 
 def two(out: Var, x: Var, y: Var, function: Callable[[Array, Array], Array]) -> Meaning:
     return lambda env, sizes: env.update({out.name: function(env[x.name], env[y.name])})
+
+
+def check_shape(var: Var, array: Array, sizes: Sizes) -> None:
+    """The sizes that were deduced are those of the array, at raised highs too."""
+    if var.type.symbols <= sizes.keys():
+        deduced = tuple(size.evaluate(sizes) for size in var.type.shape)
+        assert deduced == array.shape, (var, dict(sizes), deduced, array.shape)
 
 
 def widened(dtype: DType) -> Any:

@@ -157,6 +157,16 @@ def test_bounds_may_be_raised(seeds: range) -> None:
     verify_raised({seed: random_module(seed) for seed in seeds})
 
 
+@pytest.mark.parametrize("seed", (383, 1162, 1403, 1723, 1964, 1997))
+def test_sizes_are_those_of_arrays_where_bounds_are_raised(seed: int) -> None:
+    """Modules whose paddings cut, or whose slices assume the bounds, once these are raised."""
+    made = random_module(seed)
+    module = raised(made.module, seed, made.module.conditions)
+    for number, sizes in enumerate(random_sizes(module, Random(seed), SIZES)):
+        if accepted(module, sizes):
+            made.meaning(random_inputs(module, sizes, number), sizes)
+
+
 def test_a_padding_whose_width_a_raised_bound_makes_negative_cuts() -> None:
     """`3 - n` more rows: none are added and some are cut where n is greater than 3."""
     m = maker(Symbol("n", 1, 3))
