@@ -162,9 +162,12 @@ def test_sizes_are_those_of_arrays_where_bounds_are_raised(seed: int) -> None:
     """Modules whose paddings cut, or whose slices assume the bounds, once these are raised."""
     made = random_module(seed)
     module = raised(made.module, seed, made.module.conditions)
-    for number, sizes in enumerate(random_sizes(module, Random(seed), SIZES)):
-        if accepted(module, sizes):
-            made.meaning(random_inputs(module, sizes, number), sizes)
+    drawn = [
+        sizes for sizes in random_sizes(module, Random(seed), SIZES) if accepted(module, sizes)
+    ]
+    assert drawn
+    for number, sizes in enumerate(drawn):  # compares the sizes of each value
+        made.meaning(random_inputs(module, sizes, number), sizes)
 
 
 def test_a_padding_whose_width_a_raised_bound_makes_negative_cuts() -> None:
