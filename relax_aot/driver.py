@@ -313,9 +313,8 @@ def _scheduled(
 
     smallest = options.optimize == "memory"
     return scratch.scheduled(
-        module, schedule, board, smallest=smallest, keep_states=options.stepwise,
-        reserve=target_of(board).integers,
-    )  # fmt: skip
+        module, schedule, board, smallest=smallest, keep_states=options.stepwise
+    )
 
 
 def _require_device(board: Board, options: Options, table: externs.ExternTable) -> None:

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from relax_aot import planning, scheduling
 from relax_aot.ir.dims import interval
 from relax_aot.ir.graph import Module
+from relax_aot.ir.loops import Micro, walk
+from relax_aot.microkernels.integers import TILE
 from relax_aot.planning import order
 from relax_aot.project.board import Board
 from relax_aot.project.fit import Need, place
 
-RESERVED = 8
-"""The part of the RAM that arenas leave to the firmware where loops without scratch are right, too:
-one of so many."""
+RESERVED = 1 / 8
+"""The part of the RAM that arenas leave to the firmware where loops without scratch are right,
+too."""
 
 
 def scheduled(
@@ -24,11 +26,10 @@ def scheduled(
     *,
     smallest: bool,
     keep_states: bool,
-    reserve: bool = False,
 ) -> Module:
     """By `schedule`, which is given the names of kernels that keep little scratch: none if the
     arena fits the board and need not be the smallest, else those at which more is alive than in
-    that one. `reserve`: an arena that fits leaves a part of the RAM to the firmware."""
+    that one. An arena with tiles of integers leaves a part of the RAM to the firmware."""
 
     def arena_bytes(module: Module) -> int:
         return planning.plan(order.run(module, keep_states=keep_states)).arena_bytes
@@ -36,9 +37,9 @@ def scheduled(
     fast = schedule(frozenset())
     if board.cuda is not None:
         return fast
+    part = RESERVED if _multiplies_integers(fast) else 0
     if not smallest and (
-        _fits(module, board, _most(fast), reserve=reserve)
-        or _fits(module, board, arena_bytes(fast), reserve=reserve)
+        _fits(module, board, _most(fast), part) or _fits(module, board, arena_bytes(fast), part)
     ):
         return fast
     names = frozenset(kernel.name for kernel in module.kernels)
@@ -56,16 +57,21 @@ def _most(module: Module) -> int:
     return sum(interval(out.type.bytes, module.bounds)[1] + 64 for out in results.values())
 
 
-def _fits(module: Module, board: Board, arena_bytes: int, *, reserve: bool) -> bool:
-    """Whether the RAM of a board has room for an arena, with the stack, inputs and outputs; of a
-    board with regions, that is not asked here."""
+def _multiplies_integers(module: Module) -> bool:
+    """Whether kernels have tiles that round floats to integers."""
+    statements = (stmt for kernel in module.kernels for stmt in walk(kernel.body))
+    return any(isinstance(stmt, Micro) and stmt.kernel is TILE for stmt in statements)
+
+
+def _fits(module: Module, board: Board, arena_bytes: int, part: float) -> bool:
+    """Whether the RAM of a board has room for an arena, with the stack, inputs and outputs, and
+    this part for firmware; of a board with regions, that is not asked here."""
     rams = [memory for memory in board.memories if memory.kind == "ram"]
     if not rams or board.regions:
         return True
     ports = {value.name: value for value in (*module.main.params, *module.main.results)}
     needs = [Need("stack", board.stack_bytes, rams[0].name), Need("arena", arena_bytes)]
-    if reserve:
-        needs.append(Need("firmware", rams[0].size // RESERVED, rams[0].name))
+    needs.append(Need("firmware", int(rams[0].size * part), rams[0].name))
     for name, value in ports.items():
         needs.append(Need(name, interval(value.type.bytes, module.bounds)[1]))
     return not place(rams, needs).homeless

@@ -30,7 +30,7 @@ HEADERS = (
 )  # fmt: skip
 LARGE = (
     "byte_rows", "depthwise_lanes", "dot2_i16", "dot4_i8", "dot4_u8", "gates", "gather",
-    "multiply_rows", "multiply_store",
+    "multiply_integers", "multiply_rows", "multiply_store",
 )  # fmt: skip
 """Headers of intrinsics, which take longer to read than most kernels."""
 FLAGS = (

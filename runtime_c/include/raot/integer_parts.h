@@ -23,15 +23,16 @@
 #endif
 
 /* Magnitudes of the integers are below 2 to this power, so 32 products are below 2^63, and 32 of
-   their upper halves below 2^31. */
+   their upper halves below 2^31. The second number times 2^32 is the least sum of magnitudes of
+   products: n 2^-24 of it are more than n (2^digits + 2^16), by which rounded factors change the
+   sum of n products at most. */
 #if defined(RAOT_INTEGER_HALVES)
 #define RAOT_INTEGER_DIGITS 28
+#define RAOT_INTEGER_ENOUGH 0x100200u
 #else
 #define RAOT_INTEGER_DIGITS 29
+#define RAOT_INTEGER_ENOUGH 0x200200u
 #endif
-/* This times 2^32 is the least sum of magnitudes of products: n 2^-24 of it are more than
-   n (2^digits + 2^16), by which rounded factors change the sum of n products at most. */
-#define RAOT_INTEGER_ENOUGH ((1u << (RAOT_INTEGER_DIGITS - 8)) + 512u)
 /* Exponents of floats. Elements that are subnormal become 0 next to the least one. */
 #define RAOT_INTEGER_LEAST 40
 #define RAOT_INTEGER_INFINITE 255

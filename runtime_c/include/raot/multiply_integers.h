@@ -229,9 +229,9 @@ static inline void raot_integer_rows(const float *left, int32_t *parts, int32_t 
 }
 
 /* Less than RAOT_INTEGER_HIGH rows: each with so many columns together. */
-static inline void raot_integer_few(float *sums, const float *left, const float *right,
-                                    int32_t *parts, int32_t count,
-                                    const struct raot_multiply_integers *is)
+__attribute__((noinline, unused)) static void
+raot_integer_few(float *sums, const float *left, const float *right, int32_t *parts, int32_t count,
+                 const struct raot_multiply_integers *is)
 {
     int32_t *const first = parts + RAOT_INTEGER_FIRST + is->rows * RAOT_INTEGER_LINE;
 
@@ -262,26 +262,14 @@ static inline void raot_integer_few(float *sums, const float *left, const float 
     }
 }
 
-/* All rows and columns of a part of `count` steps. */
+/* RAOT_INTEGER_HIGH rows and more. */
 __attribute__((noinline, unused)) static void
-raot_integer_part(float *sums, const float *left, const float *right, int32_t *parts, int32_t count,
+raot_integer_many(float *sums, const float *left, const float *right, int32_t *parts, int32_t count,
                   const struct raot_multiply_integers *is)
 {
     int32_t *const column = parts + RAOT_INTEGER_COLUMN;
     int32_t *const first = parts + RAOT_INTEGER_FIRST;
 
-    if (is->rows == 1) {
-        const int32_t reach = raot_integer_reach(parts + RAOT_INTEGER_RIGHT, count, is->columns);
-        const int32_t room = RAOT_INTEGER_LAST - RAOT_INTEGER_SHARED - 3 * count;
-        if (reach <= room && 2 * reach <= count * is->columns) {
-            raot_integer_near(sums, left, right, parts, count, is->columns);
-            return;
-        }
-    }
-    if (is->rows < RAOT_INTEGER_HIGH) {
-        raot_integer_few(sums, left, right, parts, count, is);
-        return;
-    }
     raot_integer_rows(left, parts, count, is->rows, is->left_row);
     raot_integer_clear(first, is->rows, count);
     for (int32_t c = 0; c < is->columns; c++) {
@@ -302,6 +290,24 @@ raot_integer_part(float *sums, const float *left, const float *right, int32_t *p
                 }
                 row += RAOT_INTEGER_LINE;
             }
+        }
+    }
+}
+
+/* All rows and columns of a part of `count` steps. */
+static inline void raot_integer_part(float *sums, const float *left, const float *right,
+                                     int32_t *parts, int32_t count,
+                                     const struct raot_multiply_integers *is)
+{
+    if (is->rows >= RAOT_INTEGER_HIGH) {
+        raot_integer_many(sums, left, right, parts, count, is);
+    } else {
+        const int32_t reach = raot_integer_reach(parts + RAOT_INTEGER_RIGHT, count, is->columns);
+        const int32_t room = RAOT_INTEGER_LAST - RAOT_INTEGER_SHARED - 3 * count;
+        if (is->rows == 1 && reach <= room && 2 * reach <= count * is->columns) {
+            raot_integer_near(sums, left, right, parts, count, is->columns);
+        } else {
+            raot_integer_few(sums, left, right, parts, count, is);
         }
     }
 }
