@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "assembly.h"
 #include "ieee.h"
 
 #define RAOT_INTEGER_STEPS 32
@@ -130,13 +131,50 @@ static inline int64_t raot_integer_product(int32_t x, int32_t by)
 }
 #endif
 
+#if defined(RAOT_INTEGER_HALVES) && defined(RAOT_ASM_THUMB_1)
+#define RAOT_INTEGER_NAKED 1
+/* clang-format off */
+/*
+ * The sums of raot_integer_sums on Armv6-M, in 21 instructions for a product.
+ *
+ *     r1, r2, r12        line, column, end of the line
+ *     r8, r10            sums of the upper and of the lower halves
+ *     [sp] to [sp, #12]  results, column, bytes of a line, remaining lines
+ */
+RAOT_NAKED static void raot_integer_halves(
+    RAOT_ARGUMENT int64_t *sums, RAOT_ARGUMENT const int32_t *rows,
+    RAOT_ARGUMENT const int32_t *column, RAOT_ARGUMENT int32_t count)
+{
+    __asm volatile(
+        ".syntax unified\n push {r4-r7, lr}\n mov r4, r8\n mov r5, r10\n push {r4, r5}\n"
+        "sub sp, #16\n lsls r3, r3, #2\n movs r4, #4\n"
+        "str r0, [sp]\n str r2, [sp, #4]\n str r3, [sp, #8]\n str r4, [sp, #12]\n"
+        "1: ldr r2, [sp, #4]\n ldr r3, [sp, #8]\n adds r3, r1\n mov r12, r3\n"
+        "movs r0, #0\n mov r8, r0\n mov r10, r0\n"
+        "2: ldmia r1!, {r3}\n ldmia r2!, {r4}\n"
+        "uxth r5, r3\n asrs r3, r3, #16\n uxth r6, r4\n asrs r4, r4, #16\n"
+        "mov r7, r5\n muls r7, r6\n lsrs r7, r7, #16\n"
+        "muls r5, r4\n adds r7, r5\n muls r6, r3\n adds r7, r6\n"
+        "muls r4, r3\n asrs r0, r7, #16\n adds r4, r0\n add r8, r4\n"
+        "uxth r7, r7\n add r10, r7\n cmp r1, r12\n bne 2b\n"
+        "ldr r0, [sp]\n mov r4, r10\n lsls r3, r4, #16\n lsrs r4, r4, #16\n"
+        "add r4, r8\n stmia r0!, {r3, r4}\n str r0, [sp]\n"
+        "ldr r3, [sp, #8]\n movs r4, #136\n subs r4, r3\n adds r1, r4\n"
+        "ldr r3, [sp, #12]\n subs r3, #1\n str r3, [sp, #12]\n bne 1b\n"
+        "add sp, #16\n pop {r4, r5}\n mov r8, r4\n mov r10, r5\n pop {r4-r7, pc}\n");
+}
+/* clang-format on */
+#endif
+
 /* The sums of the products of a column and of RAOT_INTEGER_HIGH rows. */
 __attribute__((noinline, unused)) static void raot_integer_sums(int64_t sums[RAOT_INTEGER_HIGH],
                                                                 const int32_t *rows,
                                                                 const int32_t *column,
                                                                 int32_t count)
 {
-#if defined(RAOT_INTEGER_HALVES)
+#if defined(RAOT_INTEGER_NAKED)
+    raot_integer_halves(sums, rows, column, count);
+#elif defined(RAOT_INTEGER_HALVES)
     for (int32_t r = 0; r < RAOT_INTEGER_HIGH; r++) {
         sums[r] = raot_integer_sum(rows + r * RAOT_INTEGER_LINE, column, NULL, count);
     }
