@@ -171,7 +171,7 @@ def schedule_device(
 
 def schedule_contractions(module: Module, target: Target) -> Module:
     """Contractions by the strategies of the target."""
-    if target.rows:
+    if target.rows and not target.integers:  # their sums lie in the stack, and are calls
         module = apply_module(module, target, schedule_groups)
     module = quantized_lines.run(quantized_borders.run(module, target), target)
     module = ordered_sums.run(byte_sums.run(module, target), target)

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from relax_aot import driver
+from relax_aot import driver, quantization
 from relax_aot.resources import data_dir
 from relax_aot.verify.emulate import emulate
 from tests.models.onnx_text import model_of
@@ -104,3 +104,31 @@ def test_small_memory_keeps_loops() -> None:
     assert b"raot_multiply_integers_f32(" not in code
     code = driver.compile_model(model, "mps2-an385", driver.Options(name="m")).files["m.c"]
     assert b"raot_multiply_integers_f32(" in code
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_factors_that_step_back_stay_in_loops(group: int) -> None:
+    """Micro-kernels have no steps below 0: the filters of transposed convolutions are reversed."""
+    model = model_of(
+        "m (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y)",
+        f"y = ConvTranspose <pads = [1, 1, 1, 1], group = {group}> (x, w)",
+        {"w": np.ones((4, 4 // group, 3, 3), np.float32)},
+    )
+    project = driver.compile_model(model, "mps2-an385", driver.Options(name="m", check=True))
+    assert b"raot_multiply_integers_f32(" not in project.files["m.c"]
+    assert project.arena_bytes == 0
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("kind", ["int8w", "int4w"])
+def test_weights_in_groups_fit_a_small_stack(kind: str) -> None:
+    """Their tiles of floats take 1 KB of it, and no fewer instructions than loops."""
+    rng = np.random.default_rng(0)
+    model = model_of(
+        "m (float[1, 64] x) => (float[1, 64] y)", "y = MatMul (x, w)",
+        {"w": rng.standard_normal((64, 64)).astype(np.float32)},
+    )  # fmt: skip
+    options = driver.Options(name="m", quantize=quantization.Choice(kind))
+    project = driver.compile_model(model, "stm32vldiscovery", options)
+    (run,) = emulate(project, [{"x": np.ones((1, 64), np.float32)}])
+    assert run.stack_bytes < 256

@@ -294,11 +294,14 @@ def _store(
     )  # fmt: skip
 
 
-def is_too_small(found: Contraction, context: Context) -> bool:
-    """Whether memory or code is too small for tiles of integers, or sums are."""
+def no_integers(found: Contraction, w: Writer, context: Context) -> bool:
+    """Whether tiles multiply integers and this is none: memory or code is too small, sums are, or
+    the left factor steps back."""
     counts = [unclipped(loop) or LEAST_STEPS for loop in found.reductions]
     small = context.lean or context.target.compact or prod(counts) < LEAST_STEPS
-    return context.target.integers and small
+    steps = [step_of(found.left, loop.variable) for loop in found.reductions]
+    forward = all(prove_le(ZERO, step, w.bounds) for step in steps)
+    return context.target.integers and (small or not forward)
 
 
 def _levels(levels: Levels) -> dict[str, Dim]:

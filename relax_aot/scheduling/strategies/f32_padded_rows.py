@@ -35,7 +35,7 @@ from relax_aot.ir.types import DType
 from relax_aot.microkernels.convolve import COLUMNS
 from relax_aot.microkernels.integers import words
 from relax_aot.scheduling.contraction import Contraction, indexed_by, moved, step_of, stride
-from relax_aot.scheduling.strategies._sums import is_too_small
+from relax_aot.scheduling.strategies._sums import no_integers
 from relax_aot.scheduling.strategies._texts import CONVOLUTION, DEPTHWISE
 from relax_aot.scheduling.targets import Context, Emit
 from relax_aot.scheduling.windows import Axis, axis_of, whole
@@ -48,7 +48,7 @@ MOST_STRIDE = 2
 
 def padded_rows(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Where a line takes no more memory than the target allows."""
-    if found.left.buffer.name not in context.finite or is_too_small(found, context):
+    if found.left.buffer.name not in context.finite or no_integers(found, w, context):
         return None
     pixels = found.columns[-2:]
     others = [loop.variable for loop in found.nest.loops if loop not in pixels]

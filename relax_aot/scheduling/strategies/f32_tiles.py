@@ -51,7 +51,7 @@ from relax_aot.scheduling.strategies._sums import (
     Full,
     emit_tile,
     is_contiguous,
-    is_too_small,
+    no_integers,
     stores_rows,
 )
 from relax_aot.scheduling.strategies._widths import LEAST_COLUMNS, row_columns, widened_columns
@@ -73,7 +73,7 @@ def tiles(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit]
     """Matches by how much of a tile the results fill; clipped columns count less. An operand of
     half precision is packed, or read in place, as it is stored, if the target converts it in
     tiles."""
-    if is_too_small(found, context):
+    if no_integers(found, w, context):
         return None
     stored = as_stored(found) if context.target.halves else found
     match = _tiles(stored, w, context) if stored is not found else None
@@ -179,7 +179,7 @@ def _whole(found: Contraction) -> list[For]:
 def im2col(found: Contraction, w: Writer, context: Context) -> tuple[float, Emit] | None:
     """Constants are no images: they are rearranged while compiling."""
     found = as_stored(as_stored(found)) if context.target.halves else found
-    if found.computed or is_too_small(found, context):
+    if found.computed or no_integers(found, w, context):
         return None
     left, right, pixels, full = found.left, found.right, found.columns, _whole(found)
     sizes = {loop: greatest(loop.extent, w.bounds) for loop in (ABSENT, *found.nest.loops)}

@@ -157,7 +157,7 @@ def groups(found: Grouped, w: Writer, context: Context) -> Emit | None:
     panels, target = round_up(found.columns, COLUMNS), context.target
     has_vectors = target.lanes > SCALAR_LANES
     most = 2 * found.columns if has_vectors else 5 * found.columns // 4
-    if not target.rows or target.integers or panels > most:
+    if not target.rows or panels > most:
         return None
     if found.x.dtype is DType.F32:
         tiles = partial(_emit, found, w, target.group_rows or target.rows, _multiply)
