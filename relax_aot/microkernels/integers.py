@@ -14,11 +14,11 @@ TALL = 16
 
 
 def words(rows: int) -> int:
-    """Of scratch: places of the factors of a part, and lines of integers with two more words."""
-    return 64 + (max(-(-rows // 4) * 4, ROWS) + 1) * 34
+    """Of scratch: places of the factors of a part, and lines of integers with their exponent."""
+    return 64 + (max(-(-rows // 4) * 4, ROWS) + 1) * 33
 
 
-PARTS = f"64 + (max(up(rows, 4), {ROWS}) + 1) * 34"
+PARTS = f"64 + (max(up(rows, 4), {ROWS}) + 1) * 33"
 (TILE,) = MICRO_KERNELS = micro_kernels(
     "multiply_integers.h",
     f"""rows 1..{TALL}, columns 1..32, lines 0..~3, taps 0..~3, depth 0..~40,

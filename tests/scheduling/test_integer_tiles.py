@@ -157,3 +157,23 @@ def test_bytes_may_fill_the_memory() -> None:
         options = driver.Options(name="m", quantize=quantization.Choice("int8"), calibrate=samples)
         arenas.append(driver.compile_model(model, board, options).arena_bytes)
     assert arenas[0] == arenas[1]
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(("board", "most"), [("mps2-an385", 50), ("raspberry-pi-pico", 130)])
+def test_zeros_take_no_longer_than_in_loops(board: str, most: int) -> None:
+    """Windows with few elements that are no zeros are computed in floats, where zeros are left
+    out."""
+    rng = np.random.default_rng(0)
+    model = model_of(
+        "m (float[1, 8, 9, 11] x) => (float[1, 8, 9, 11] y)",
+        "y = Conv <pads = [1, 1, 1, 1], group = 8> (x, w)",
+        {"w": rng.standard_normal((8, 1, 3, 3)).astype(np.float32)},
+    )
+    project = driver.compile_model(model, board, driver.Options(name="m"))
+    x = np.maximum(rng.standard_normal((1, 8, 9, 11)) - 0.8, 0).astype(np.float32)
+    (run,) = emulate(project, [{"x": x}])
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(run.outputs["y"], expected, rtol=1e-5, atol=1e-6)
+    assert run.instructions is not None
+    assert run.instructions < most * x.size * 9

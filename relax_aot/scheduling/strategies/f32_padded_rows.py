@@ -42,6 +42,8 @@ from relax_aot.scheduling.windows import Axis, axis_of, whole
 from relax_aot.scheduling.writer import Writer
 
 MOST_TAPS = 32
+LEAST_TAPS = 6
+"""For which it is worth to round elements to integers."""
 LEAST_POSITIONS = 16
 MOST_STRIDE = 2
 
@@ -64,7 +66,8 @@ def padded_rows(found: Contraction, w: Writer, context: Context) -> tuple[float,
     depends = indexed_by(found.start) & {down.variable, across.variable}
     if depends or down.taps * across.taps > MOST_TAPS or high * wide < LEAST_POSITIONS:
         return None
-    if context.target.integers and (down.stride, across.stride) != (1, 1):
+    few = down.taps * across.taps < LEAST_TAPS
+    if context.target.integers and (few or (down.stride, across.stride) != (1, 1)):
         return None
     one = (wide + across.overlap) * across.phases * down.phases * DType.F32.bytes
     lines = min(context.target.strip // one - down.overlap, high)

@@ -3,8 +3,8 @@
  * integer_parts.h - parts of float sums by products of integers (multiply_integers.h).
  *
  * A line has RAOT_INTEGER_STEPS words for the factors of a part, as multiples of a power of two,
- * the exponent of the largest magnitude, and of rows its place. The exponent is 0 where all are
- * zeros, and RAOT_INTEGER_NONE where the elements are no integers.
+ * and the exponent of the largest magnitude. It is 0 where all are zeros, and RAOT_INTEGER_NONE
+ * where the elements are no integers.
  */
 #ifndef RAOT_INTEGER_PARTS_H
 #define RAOT_INTEGER_PARTS_H
@@ -44,7 +44,7 @@
 #define RAOT_INTEGER_UNROLL
 #endif
 #define RAOT_INTEGER_NONE (-1)
-#define RAOT_INTEGER_LINE (RAOT_INTEGER_STEPS + 2)
+#define RAOT_INTEGER_LINE (RAOT_INTEGER_STEPS + 1)
 
 /* The exponent of a magnitude, which is shifted by one bit. */
 static inline int32_t raot_integer_exponent(uint32_t magnitude)
@@ -159,7 +159,7 @@ RAOT_NAKED static void raot_integer_halves(
         "uxth r7, r7\n add r10, r7\n cmp r1, r12\n bne 2b\n"
         "ldr r0, [sp]\n mov r4, r10\n lsls r3, r4, #16\n lsrs r4, r4, #16\n"
         "add r4, r8\n stmia r0!, {r3, r4}\n str r0, [sp]\n"
-        "ldr r3, [sp, #8]\n movs r4, #136\n subs r4, r3\n adds r1, r4\n"
+        "ldr r3, [sp, #8]\n movs r4, #132\n subs r4, r3\n adds r1, r4\n"
         "ldr r3, [sp, #12]\n subs r3, #1\n str r3, [sp, #12]\n bne 1b\n"
         "add sp, #16\n pop {r4, r5}\n mov r8, r4\n mov r10, r5\n pop {r4-r7, pc}\n");
 }
@@ -206,28 +206,19 @@ static inline int raot_integer_is_enough(int64_t sum)
     return upper + RAOT_INTEGER_ENOUGH > 2u * RAOT_INTEGER_ENOUGH;
 }
 
-/* The place of the largest magnitude. */
-__attribute__((noinline, unused)) static int32_t raot_integer_largest(const int32_t *line,
-                                                                      int32_t count)
+/* Whether the upper halves of the magnitudes of factors tell that the integers are exact enough:
+   the sum of the magnitudes of the products is not less than that of theirs. */
+__attribute__((noinline, unused)) static int
+raot_integer_is_exact(const int32_t *row, const int32_t *column, int32_t count)
 {
-    int32_t at = 0;
-    int32_t most = 0;
+    uint32_t sum = 0;
 
     for (int32_t i = 0; i < count; i++) {
-        const int32_t value = line[i] < 0 ? -line[i] : line[i];
-        if (value > most) {
-            most = value;
-            at = i;
-        }
+        const uint32_t x = (uint32_t)(row[i] ^ row[i] >> 31);
+        const uint32_t by = (uint32_t)(column[i] ^ column[i] >> 31);
+        sum += (x >> 16) * (by >> 16);
     }
-    return at;
-}
-
-/* Whether a product with a largest factor tells that the integers are exact enough: the sum of the
-   magnitudes of the products is not less than it, nor than the magnitude of their sum. */
-static inline int raot_integer_is_exact_at(int32_t at, const int32_t *row, const int32_t *column)
-{
-    return raot_integer_is_enough(raot_integer_product(row[at], column[at]));
+    return sum > RAOT_INTEGER_ENOUGH;
 }
 
 /* Leading zeros of a number that is not 0. */

@@ -12,8 +12,8 @@
  * multiples of 2^-28 of the power of two of the largest one, which are integers, and their products
  * are summed exactly. This changes the sum of n products by at most n 2^-24 times the sum of their
  * magnitudes S, which is what float sums may differ from exact ones by. It needs an S of at least
- * 2^-5 times the product of the powers of two: a part for which neither the sum nor the product of
- * a largest factor tells that is computed in floats. So are parts with infinities, NaN, or a
+ * 2^-3 times the product of the powers of two: a part for which neither the sum nor the upper
+ * halves of the factors tell that is computed in floats. So are parts with infinities, NaN, or a
  * largest magnitude below 2^-87. The sum of a part is added in 30 bits, and rounded to a float.
  */
 #ifndef RAOT_MULTIPLY_INTEGERS_H
@@ -54,15 +54,18 @@ struct raot_multiply_integers {
 #define RAOT_INTEGER_SHARED (RAOT_INTEGER_FIRST + RAOT_INTEGER_LINE)
 #define RAOT_INTEGER_LAST (RAOT_INTEGER_FIRST + (RAOT_INTEGER_ROWS - 1) * RAOT_INTEGER_LINE)
 
-/* The products of a part in floats. */
+/* The products of a part in floats, but for those with zeros where all factors are `finite`. */
 __attribute__((noinline, unused)) static float raot_integer_floats(float sum, const float *left,
                                                                    const float *right,
                                                                    const int32_t *parts,
-                                                                   int32_t count)
+                                                                   int32_t count, int finite)
 {
     for (int32_t i = 0; i < count; i++) {
-        sum = raot_fmaf(left[parts[RAOT_INTEGER_LEFT + i]], right[parts[RAOT_INTEGER_RIGHT + i]],
-                        sum);
+        const float x = left[parts[RAOT_INTEGER_LEFT + i]];
+        const float by = right[parts[RAOT_INTEGER_RIGHT + i]];
+        if (finite == 0 || (raot_bitsf(x) << 1 != 0 && raot_bitsf(by) << 1 != 0)) {
+            sum = raot_fmaf(x, by, sum);
+        }
     }
     return sum;
 }
@@ -84,11 +87,11 @@ raot_integer_rest(float *sum, int64_t products, const int32_t *row, const int32_
     const int32_t one = row[RAOT_INTEGER_STEPS];
     const int32_t other = column[RAOT_INTEGER_STEPS];
 
-    if (one > 0 && other > 0) {
-        const int exact =
-            raot_integer_is_exact_at(row[RAOT_INTEGER_STEPS + 1], row, column) ||
-            raot_integer_is_exact_at(raot_integer_largest(column, count), row, column);
-        if (exact != 0 && raot_integer_added(sum, products, one, other, 1)) {
+    const int finite = one > 0 && other > 0;
+
+    if (finite != 0) {
+        if (raot_integer_is_exact(row, column, count) &&
+            raot_integer_added(sum, products, one, other, 1)) {
             return;
         }
     } else {
@@ -96,7 +99,7 @@ raot_integer_rest(float *sum, int64_t products, const int32_t *row, const int32_
             return;
         }
     }
-    *sum = raot_integer_floats(*sum, left, right, parts, count);
+    *sum = raot_integer_floats(*sum, left, right, parts, count, finite);
 }
 
 /* Zeros in the lines of the last block that do not exist. */
@@ -197,7 +200,6 @@ __attribute__((noinline, unused)) static void raot_integer_near(float *sums, con
 
     raot_integer_line(row, left, parts + RAOT_INTEGER_LEFT, count);
     const int32_t one = row[RAOT_INTEGER_STEPS];
-    row[RAOT_INTEGER_STEPS + 1] = raot_integer_largest(row, count);
     column[RAOT_INTEGER_STEPS] = raot_integer_share(place, right, parts, count, columns);
     for (int32_t c = 0; c < columns; c += RAOT_INTEGER_HIGH) {
         const int32_t last = columns - c < RAOT_INTEGER_HIGH ? columns : c + RAOT_INTEGER_HIGH;
@@ -223,7 +225,6 @@ static inline void raot_integer_rows(const float *left, int32_t *parts, int32_t 
 
     for (int32_t r = 0; r < rows; r++) {
         raot_integer_line(row, left + r * step, parts + RAOT_INTEGER_LEFT, count);
-        row[RAOT_INTEGER_STEPS + 1] = raot_integer_largest(row, count);
         row += RAOT_INTEGER_LINE;
     }
 }
