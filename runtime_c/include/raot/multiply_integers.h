@@ -44,10 +44,9 @@ struct raot_multiply_integers {
 };
 
 #if defined(RAOT_FLOAT_CALLS)
-/* The words of `parts`: the places of the factors of a part, the line of a column, those of rows.
+/* The words of `parts`: places of left factors, of right ones, the line of a column, those of rows.
  */
-#define RAOT_INTEGER_LEFT 0
-#define RAOT_INTEGER_RIGHT (RAOT_INTEGER_LEFT + RAOT_INTEGER_STEPS)
+#define RAOT_INTEGER_RIGHT RAOT_INTEGER_STEPS
 #define RAOT_INTEGER_COLUMN (RAOT_INTEGER_RIGHT + RAOT_INTEGER_STEPS)
 #define RAOT_INTEGER_FIRST (RAOT_INTEGER_COLUMN + RAOT_INTEGER_LINE)
 /* Those of a single row whose columns share elements: behind the row, and before a line. */
@@ -61,7 +60,7 @@ __attribute__((noinline, unused)) static float raot_integer_floats(float sum, co
                                                                    int32_t count, int finite)
 {
     for (int32_t i = 0; i < count; i++) {
-        const float x = left[parts[RAOT_INTEGER_LEFT + i]];
+        const float x = left[parts[i]];
         const float by = right[parts[RAOT_INTEGER_RIGHT + i]];
         if (finite == 0 || (raot_bitsf(x) << 1 != 0 && raot_bitsf(by) << 1 != 0)) {
             sum = raot_fmaf(x, by, sum);
@@ -138,8 +137,8 @@ __attribute__((noinline, unused)) static int32_t raot_integer_share(int32_t *pla
 
     for (int32_t i = 0; i < count; i++) {
         const int next = i > 0 && at[i] == at[i - 1] + 1;
-        const int32_t first = next ? columns - 1 : 0;
-        if (next) {
+        const int32_t first = next != 0 ? columns - 1 : 0;
+        if (next != 0) {
             to -= wide - columns;
         }
         place[i] = to - first;
@@ -198,7 +197,7 @@ __attribute__((noinline, unused)) static void raot_integer_near(float *sums, con
     int32_t *const column = parts + RAOT_INTEGER_LAST;
     const int32_t *const shared = parts + RAOT_INTEGER_SHARED;
 
-    raot_integer_line(row, left, parts + RAOT_INTEGER_LEFT, count);
+    raot_integer_line(row, left, parts, count);
     const int32_t one = row[RAOT_INTEGER_STEPS];
     column[RAOT_INTEGER_STEPS] = raot_integer_share(place, right, parts, count, columns);
     for (int32_t c = 0; c < columns; c += RAOT_INTEGER_HIGH) {
@@ -224,7 +223,7 @@ static inline void raot_integer_rows(const float *left, int32_t *parts, int32_t 
     int32_t *row = parts + RAOT_INTEGER_FIRST;
 
     for (int32_t r = 0; r < rows; r++) {
-        raot_integer_line(row, left + r * step, parts + RAOT_INTEGER_LEFT, count);
+        raot_integer_line(row, left + r * step, parts, count);
         row += RAOT_INTEGER_LINE;
     }
 }
@@ -326,7 +325,7 @@ raot_multiply_integers_f32(float *sums, const float *left, const float *right, i
             int32_t right_at = i * is->right_line + j * is->right_tap;
             for (int32_t k = 0; k < is->depth; k++) {
 #if defined(RAOT_FLOAT_CALLS)
-                parts[RAOT_INTEGER_LEFT + count] = left_at;
+                parts[count] = left_at;
                 parts[RAOT_INTEGER_RIGHT + count] = right_at;
                 count++;
                 if (count == RAOT_INTEGER_STEPS) {
