@@ -297,11 +297,12 @@ def _store(
 def no_integers(found: Contraction, w: Writer, context: Context) -> bool:
     """Whether tiles multiply integers and this is none: memory or code is too small, sums are, or
     the left factor steps back."""
+    if not context.target.integers:
+        return False
     counts = [unclipped(loop) or LEAST_STEPS for loop in found.reductions]
-    small = context.lean or context.target.compact or prod(counts) < LEAST_STEPS
     steps = [step_of(found.left, loop.variable) for loop in found.reductions]
-    forward = all(prove_le(ZERO, step, w.bounds) for step in steps)
-    return context.target.integers and (small or not forward)
+    back = not all(prove_le(ZERO, step, w.bounds) for step in steps)
+    return context.lean or context.target.compact or prod(counts) < LEAST_STEPS or back
 
 
 def _levels(levels: Levels) -> dict[str, Dim]:
