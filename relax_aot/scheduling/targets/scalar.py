@@ -23,6 +23,7 @@ TARGET = Target(
     spare_panel=81920,
     lanes=4,
     integers=True,
+    quotients=True,
     strip=4096,
     floats=(padded_rows, im2col, tiles),
 )

@@ -52,10 +52,34 @@ RAOT_CLAMP(u16, uint16_t, RAOT_USAT, 16, 0, UINT16_MAX)
 #undef RAOT_CLAMP
 /* clang-format on */
 
+#if defined(RAOT_FLOAT_CALLS)
+/* x * 2^power, truncated and saturated; NaN is 0. */
+static inline int32_t raot_f32_to_fixed(float x, int32_t power)
+{
+    const uint32_t bits = raot_bitsf(x);
+    const int32_t exponent = (int32_t)(bits >> 23 & 0xffu) - 127 + power;
+    const uint32_t digits = (bits & 0x7fffffu) | 0x800000u;
+    const int32_t negative = (int32_t)(bits >> 31);
+    uint32_t magnitude;
+
+    if (exponent < 0) {
+        return 0;
+    }
+    if (exponent > 30) {
+        return raot_isnanf(x) ? 0 : negative != 0 ? INT32_MIN : INT32_MAX;
+    }
+    magnitude =
+        exponent < 23 ? digits >> (uint32_t)(23 - exponent) : digits << (uint32_t)(exponent - 23);
+    return negative != 0 ? -(int32_t)magnitude : (int32_t)magnitude;
+}
+#endif
+
 static inline int32_t raot_f32_to_i32_sat(float x)
 {
 #if defined(__CUDA_ARCH__)
     return __float2int_rz(x);
+#elif defined(RAOT_FLOAT_CALLS)
+    return raot_f32_to_fixed(x, 0);
 #else
     if (x != x) {
         return 0;
@@ -80,7 +104,7 @@ static inline int32_t raot_f64_to_i32_sat(double x)
 
 static inline uint32_t raot_f32_to_u32_sat(float x)
 {
-    if (x != x || x <= 0.0f) {
+    if (raot_isnanf(x) || x <= 0.0f) {
         return 0u;
     }
     return x < 4294967296.0f ? (uint32_t)x : UINT32_MAX;
@@ -96,7 +120,7 @@ static inline uint32_t raot_f64_to_u32_sat(double x)
 
 static inline int64_t raot_f32_to_i64_sat(float x)
 {
-    if (x != x) {
+    if (raot_isnanf(x)) {
         return 0;
     }
     if (x >= 9.223372036854775808e18f) {
@@ -118,7 +142,7 @@ static inline int64_t raot_f64_to_i64_sat(double x)
 
 static inline uint64_t raot_f32_to_u64_sat(float x)
 {
-    if (x != x || x <= 0.0f) {
+    if (raot_isnanf(x) || x <= 0.0f) {
         return 0u;
     }
     return x < 18446744073709551616.0f ? (uint64_t)x : UINT64_MAX;
@@ -155,7 +179,7 @@ static inline uint64_t raot_f64_to_u64_wrap(double x)
 /* The low 32 bits of the nearest int64; the 64-bit conversion, often a library call, is rare. */
 static inline uint32_t raot_f32_low_bits(float x)
 {
-    if (x != x) {
+    if (raot_isnanf(x)) {
         return 0u;
     }
     if (x > -2147483648.0f && x < 2147483648.0f) {

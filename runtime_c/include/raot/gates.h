@@ -131,6 +131,19 @@ static inline int32_t raot_gate_fixed(int32_t steps)
     }
 RAOT_GATE_STEPS(sigmoid, "18", "31")
 RAOT_GATE_STEPS(tanh, "19", "30")
+#elif defined(RAOT_FLOAT_CALLS)
+#define RAOT_GATE_STEPS(NAME, BITS, FRACTION)                                        \
+    static inline int32_t raot_gate_##NAME##_steps(float x)                          \
+    {                                                                                \
+        return raot_f32_to_fixed(x, BITS);                                           \
+    }                                                                                \
+    static inline float raot_gate_##NAME##_of(int32_t fixed)                         \
+    {                                                                                \
+        const uint32_t bits = raot_bitsf((float)fixed);                              \
+        return fixed == 0 ? 0.0f : raot_of_bitsf(bits - ((uint32_t)FRACTION << 23)); \
+    }
+RAOT_GATE_STEPS(sigmoid, 18, 31)
+RAOT_GATE_STEPS(tanh, 19, 30)
 #else
 #define RAOT_GATE_STEPS(NAME, SCALE, STEP)                   \
     static inline int32_t raot_gate_##NAME##_steps(float x)  \

@@ -450,6 +450,41 @@ __attribute__((noinline, unused)) static void raot_fill_bytes_u8(uint8_t *out, c
 #define raot_fill_bytes_s8(out, value, count) \
     raot_fill_bytes_u8((uint8_t *)(out), (const uint8_t *)(value), count)
 
+/* x / by to nearest, halves to even, of a quotient that fits a byte: the lowest byte of the bits of
+   x / by + 1.5 * 2^23. */
+static inline int32_t raot_quotient_bits(float x, float by)
+{
+#if defined(RAOT_FLOAT_CALLS)
+    const uint32_t bits = raot_bitsf(x);
+    const uint32_t by_bits = raot_bitsf(by);
+    const uint32_t exponent = bits >> 23 & 0xffu;
+    const int32_t power = (int32_t)exponent - (int32_t)(by_bits >> 23);
+
+    /* Normal numbers whose quotient is below 128. */
+    if (power <= 6 && by_bits - 0x800000u < 0x7f000000u && exponent - 1u < 254u) {
+        const uint32_t digits = (by_bits & 0x7fffffu) | 0x800000u;
+        uint32_t twice;
+        uint32_t rest;
+
+        if (power < -1) {
+            return 0;
+        }
+        rest = ((bits & 0x7fffffu) | 0x800000u) << (uint32_t)(power + 1);
+        twice = rest / digits;
+        rest -= twice * digits;
+        if ((twice & 1u) == 0u) {
+            rest = digits - rest;
+        }
+        /* Next to a half, the quotient is rounded first. */
+        if (rest > digits >> 14) {
+            const int32_t whole = (int32_t)((twice + 1u) >> 1);
+            return bits >> 31 != 0u ? -whole : whole;
+        }
+    }
+#endif
+    return (int32_t)raot_bitsf(x / by + 12582912.0f);
+}
+
 __attribute__((noinline, unused)) static void raot_quantize_row_s8(int8_t *out, const float *x,
                                                                    const float *by,
                                                                    const int32_t *kept,
@@ -465,7 +500,7 @@ __attribute__((noinline, unused)) static void raot_quantize_row_s8(int8_t *out, 
 #endif
     /*@ loop unroll 4096; */
     for (; i < count; i++) {
-        out[i] = (int8_t)((int32_t)raot_bitsf(x[i] / *by + 12582912.0f) & *kept);
+        out[i] = (int8_t)(raot_quotient_bits(x[i], *by) & *kept);
     }
 }
 
@@ -483,9 +518,9 @@ raot_quantize_pairs_s16(int16_t *pairs, const float *x, const float *by, const i
 #endif
     /*@ loop unroll 4096; */
     for (; i < (count + 3) / 4 * 4; i++) {
-        const float whole = i < count ? x[i] / *by + 12582912.0f : 0.0f;
+        const int32_t whole = i < count ? raot_quotient_bits(x[i], *by) : 0;
 
-        pairs[i / 2 * 2 * step + i % 2] = (int8_t)((int32_t)raot_bitsf(whole) & *kept);
+        pairs[i / 2 * 2 * step + i % 2] = (int8_t)(whole & *kept);
     }
 }
 
