@@ -120,7 +120,7 @@ static inline uint32_t raot_f64_to_u32_sat(double x)
 
 static inline int64_t raot_f32_to_i64_sat(float x)
 {
-    if (raot_isnanf(x)) {
+    if (raot_isnanf(x) != 0) {
         return 0;
     }
     if (x >= 9.223372036854775808e18f) {
@@ -179,7 +179,7 @@ static inline uint64_t raot_f64_to_u64_wrap(double x)
 /* The low 32 bits of the nearest int64; the 64-bit conversion, often a library call, is rare. */
 static inline uint32_t raot_f32_low_bits(float x)
 {
-    if (raot_isnanf(x)) {
+    if (raot_isnanf(x) != 0) {
         return 0u;
     }
     if (x > -2147483648.0f && x < 2147483648.0f) {
