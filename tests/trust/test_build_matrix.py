@@ -36,15 +36,17 @@ from tests.trust.build_matrix import (
 RUN = covering([cell for cell in cells() if not build_matrix.runs(cell)])
 SAMPLE = (
     Cell("M4", "gcc", "-O0", "frame pointer"),
+    Cell("M3", "clang", "-O2", "none"),
     Cell("M4", "clang", "-O2", "none"),
     Cell("M7", "zig", "-Os", "short enums"),
     Cell("M33", "gcc", "-O1", "fixed r9"),
+    Cell("M33", "clang", "-O0", "none"),
     Cell("M55", "gcc", "-O3", "frame pointer"),
     Cell("M55", "clang", "-Os", "none"),
     Cell("M0", "gcc", "-Og", "position independent"),
     Cell("host", "clang", "-O3", "undefined"),
 )
-SAMPLED = ("dense", "planes")
+SAMPLED = ("dense", "planes", "weights")
 RAN = (Cell("M55", "clang", "-O2", "none"), Cell("M4", "gcc", "-O0", "fixed r9"))
 
 

@@ -31,11 +31,11 @@
 #ifndef RAOT_DOT_PARTS_H
 #define RAOT_DOT_PARTS_H
 
-#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "assembly.h"
+#include "convert.h"
 #include "ieee.h"
 #include "mve.h"
 
@@ -94,21 +94,6 @@ static inline int32_t raot_part_raised(int32_t bits, int32_t steps, int32_t k)
 #include "dot_parts_dsp.h"
 #endif
 
-/* To the nearest integer, which fits, halves to even. */
-static inline int32_t raot_part_whole(float x)
-{
-#if defined(RAOT_ASM_INLINE) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4)
-    float whole;
-    int32_t bits;
-
-    __asm__("vcvtr.s32.f32 %0, %1" : "=t"(whole) : "t"(x));
-    (void)memcpy(&bits, &whole, sizeof(bits));
-    return bits;
-#else
-    return (int32_t)rintf(x);
-#endif
-}
-
 static inline int32_t raot_split_peak(const float *left, int32_t count)
 {
     int32_t peak = 0;
@@ -140,7 +125,7 @@ raot_split_line(const int32_t bits, const int32_t steps, int16_t *parts, const f
             const float x = k + i < count ? left[k + i] : 0.0f;
             const int32_t size = raot_part_size(x);
             const int fits = least <= size && size < RAOT_PART_INFINITE;
-            const int32_t whole = fits ? raot_part_whole(x * factor) : 0;
+            const int32_t whole = fits ? raot_f32_to_i32_nearest(x * factor) : 0;
             const int32_t high = (whole + 32768) >> 16;
             const int32_t low = whole - high * 65536;
             parts[i] = (int16_t)low;

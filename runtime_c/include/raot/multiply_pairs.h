@@ -127,7 +127,7 @@
 #else
 #define RAOT_PAIR_LOAD(X, AT) "ldrsh.w " X ", [r2, #" AT "]\n"
 #define RAOT_PAIR_WEIGHTS(AT) "ldrsb.w r0, [r1, #" AT "]\n ldrsh.w r8, [r1, #" AT "]\n"
-#define RAOT_PAIR_NEXT(BY) "ldrsb.w r0, [r1]\n ldrsh.w r8, [r1], #" BY "\n"
+#define RAOT_PAIR_NEXT(BY) "ldrsb.w r0, [r1]\n ldrsh r8, [r1], #" BY "\n"
 #define RAOT_PAIR_PRODUCTS(A, B, C)                                          \
     "mla r3, r0, " A ", r3\n mla r7, r0, " B ", r7\n mla r10, r0, " C ", r10\n" \
     "mla r11, r8, " A ", r11\n mla r12, r8, " B ", r12\n mla lr, r8, " C ", lr\n"
@@ -308,7 +308,7 @@ RAOT_PAIR_TILES(3_wide, 3, "96", "104")
 #define RAOT_PAIR_ROW_BEGUN(SUM, A, B) "mul " SUM ", " A ", " B "\n"
 #define RAOT_PAIR_ROW_ADDED(SUM, A, B) "mla " SUM ", " A ", " B ", " SUM "\n"
 #define RAOT_PAIR_ROW_ELEMENT(ADD, AT) \
-    "ldrsh.w r4, [r2], #2\n ldrsb.w r6, [r1, #" AT "]\n ldrsh.w r8, [r1, #" AT "]\n" \
+    "ldrsh r4, [r2], #2\n ldrsb.w r6, [r1, #" AT "]\n ldrsh.w r8, [r1, #" AT "]\n" \
     "ldrsb.w r12, [r1, #" AT " + 8]\n ldrsh.w lr, [r1, #" AT " + 8]\n" \
     ADD("r3", "r6", "r4") ADD("r7", "r8", "r4") ADD("r10", "r12", "r4") ADD("r11", "lr", "r4")
 #define RAOT_PAIR_ROW_STEP(ADD, TEST) \
